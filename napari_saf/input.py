@@ -1,4 +1,4 @@
-"""From images to the nodes of a problem: the options, and images scaled and described by them."""
+"""Conversion of images to the nodes of a problem: options, scaling and features."""
 
 from __future__ import annotations
 
@@ -35,47 +35,47 @@ from napari_saf.parameters import check_bounds, documented, from_plain, paramete
 
 Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
 Place = tuple[Sequence[int], Sequence[int]]
-"""Of a part of an image: its first pixel, and the shape of the whole."""
+"""First pixel of a part of an image, and the shape of the whole image."""
 AUTO = "auto"
 PLAIN: dict[str, Any] = {"features": "intensity", "weights": "uniform", "max_side": None}
-"""Options by which pixels stay as they are, in full."""
+"""Options that keep pixels unchanged, at full size."""
 GIVEN_FEATURES = "array"
-"""Stands for features that were given as arrays; nobody can choose it by name."""
+"""Marks features given as arrays; not a choice by name."""
 
 _PATCH_RHO = 0.02
-"""Width of the non-local weights, per value of a patch."""
+"""Bandwidth of the non-local weights, per value of a patch."""
 _CONTRAST_RHO = 0.005
-"""Width of the weights by contrast, per value of a patch; chosen on photographs with strokes."""
+"""Bandwidth of the contrast weights, per value of a patch; tuned on photographs with strokes."""
 _NOISE_DEVIATIONS = 3.0
-"""Contrast counts beyond so many standard deviations of what noise makes of it. Photographs with
-strokes and nuclei are labelled as well with 2; a step in strong noise then has isolated pixels."""
+"""Contrast counts beyond this number of standard deviations of the noise. 2 is as good for nuclei
+and photographs with strokes, but leaves isolated pixels at a step in strong noise."""
 _WIDE_WINDOW = 9
-"""From this side on, contrast is taken with every second pixel, and with those around it, for what
-lies between counts too: a quarter of the work, and with a side of 13 objects from strokes are
-found as well."""
+"""Window side from which contrast is computed with every second pixel, averaged with its neighbours
+to include the pixels between: a quarter of the work, and with a side of 13 no loss of accuracy for
+objects from strokes."""
 _SMOOTHING = 0.5
-"""Width of the Gaussian, over three pixels, by which images are smoothed before such a window takes
-contrast: labels change less where an image begins a pixel later, and cover regions as well."""
+"""Width of the Gaussian, over three pixels, that smooths images before such a subsampled window:
+labels depend less on the first pixel, without loss of region overlap."""
 _MOST_NEIGHBOURS = 256
-"""Where that leaves more, in volumes above all, contrast is taken with every third pixel or fewer:
-125 for 343 with a side of 13, and objects are found as well."""
+"""Maximum number of subsampled pixels; above it, mainly in volumes, contrast is computed with every
+third pixel or fewer: 125 for 343 with a side of 13, without loss of accuracy for objects."""
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """How images become a problem; with it a recipe does the same again.
+    """Options of the conversion of images to a problem, as stored in recipes.
 
-    The arguments of `Problem.from_image`, with ``"array"`` for features that were given and None
-    for groups that were. `rescale` says that `scaling` was found from the image, so that any other
-    image is scaled by its own values.
+    The arguments of `Problem.from_image`, with ``"array"`` for given features and None for given
+    groups. `rescale` means that `scaling` was computed from the image, so that other images are
+    scaled by their own values.
     """
 
     # fmt: off
     features: str | FeatureExtractor = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
         choice_labels={AUTO: "automatic"} | {name: entry.title for name, entry in FEATURES.items()},
-        help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
+        help="Features of a pixel; perceived colour is CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,
         help="Side of the averaging window in pixels, the scale (N).")
@@ -110,7 +110,7 @@ class ImageOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Take whole numbers that are written as floats, and a scaling given by two values."""
+        """Convert whole numbers given as floats, and a scaling given as two values."""
         for name in ("channel_axis", "max_side"):
             number = as_whole(getattr(self, name))
             object.__setattr__(self, name, getattr(self, name) if number is None else number)
@@ -120,7 +120,7 @@ class ImageOptions:
         if made is None and self.features not in (AUTO, GIVEN_FEATURES):
             expected = ", ".join((AUTO, *FEATURES))
             raise InvalidInput(f"features: expected {expected} or an array, got {self.features!r}")
-        if made is not None:  # by name where that says all
+        if made is not None:  # by name if it has default parameters
             plain = made.to_plain()
             is_known = isinstance(plain, str) and plain in FEATURES
             object.__setattr__(self, "features", plain if is_known else made)
@@ -130,7 +130,7 @@ class ImageOptions:
 
     @property
     def extractor(self) -> FeatureExtractor | None:
-        """What makes the features; None for those that were given, or are not chosen yet."""
+        """The feature extractor; None for given or undecided features."""
         return extractor_of(self.features)
 
     @property
@@ -141,7 +141,7 @@ class ImageOptions:
     def for_others(self, scaling: bool | Scaling | None = None) -> ImageOptions:
         """Return the options for another image, scaled by its own values (True) or those given.
 
-        False: as they were; None: as `rescale` says.
+        False: by the stored scaling; None: according to `rescale`.
         """
         if not isinstance(scaling, Scaling):
             by_itself = self.rescale if scaling is None else scaling
@@ -155,19 +155,19 @@ class ImageOptions:
         axes: Sequence[int] | None = None,
         ground: Ground | None = None,
     ) -> ImageOptions:
-        """Return the options with a value for what is "auto", one for images of these shapes.
+        """Return the options with "auto" values resolved for images of these shapes.
 
-        Channels count apart; `axes` are those along which labels are averaged, by default as the
-        window says. Planes are labelled by colour and texture, with weights by contrast, at half
-        their size where that leaves enough pixels; those with things on a `ground`, as `ground_of`
-        says, by how they differ from it, with a small window; other images by their values, in
-        full, but for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
-        `benchmarks/first_click.py` say how good that is.
+        Shapes are without channels; `axes` are those along which labels are averaged, by default
+        from the window. Planes are labelled by colour and texture, with contrast weights, at half
+        their size if that leaves enough pixels; planes with objects on a `ground` (`ground_of`) by
+        the difference from it, with a small window; other images by their values, at full size
+        except for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
+        `benchmarks/first_click.py` measure the accuracy.
         """
         averaged = [
             _averaged_axes(self.window, shape) if axes is None else list(axes) for shape in shapes
         ]
-        # No window but 1 fits an axis of 2 pixels, which is not reduced then.
+        # Only a window of 1 fits an axis of 2 pixels, which is then not reduced.
         thin = {axis for axis in range(len(shapes[0])) if min(shape[axis] for shape in shapes) < 3}
         windowed = [[axis for axis in image if axis not in thin] for image in averaged]
         is_plane = all(len(image) == 2 for image in averaged)
@@ -203,7 +203,7 @@ class ImageOptions:
         return dataclasses.replace(options, window=_fitting_window(side, shapes, windowed, options))
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments with which `Problem.from_image` does the same again."""
+        """Return the options as arguments of `Problem.from_image`."""
         names = {field.name for field in dataclasses.fields(self)} - {"rescale"}
         return {name: getattr(self, name) for name in names}
 
@@ -216,7 +216,7 @@ class ImageOptions:
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
         """Return the options that `to_plain` wrote; errors name an entry as ``input.NAME``."""
-        # A file that does not say so is older than the choices by the program.
+        # Files without this entry predate automatic choices.
         plain = {"window": 3} | PLAIN | plain if isinstance(plain, dict) else plain
         try:
             return from_plain(cls, plain, "input")
@@ -231,7 +231,7 @@ def _fitting_window(
     axes: Sequence[Sequence[int]],
     options: ImageOptions,
 ) -> int | tuple[int, ...]:
-    """Return a window of a side, or less, along the axes of images at the size of the options."""
+    """Return a window of at most the given side that fits images at the size of the options."""
     for shape, image in zip(shapes, axes, strict=True):
         least_window = tuple(3 if axis in image else 1 for axis in range(len(shape)))
         most_side = max(shape) if options.max_side is None else int(options.max_side)
@@ -245,7 +245,7 @@ def _fitting_window(
 
 
 def _sides(window: Any) -> Any:
-    """Return a window as whole numbers, if it is like that."""
+    """Return a window as whole numbers, if possible."""
     try:
         array = np.asarray(window)
     except ValueError:
@@ -261,7 +261,7 @@ def _scaling_of(value: Any) -> Scaling | None:
         return None
     if isinstance(value, Scaling):
         value = value.low, value.high
-    if isinstance(value, dict) and set(value) == {"low", "high"}:  # of a file
+    if isinstance(value, dict) and set(value) == {"low", "high"}:  # from a file
         value = value["low"], value["high"]
     bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
@@ -278,13 +278,13 @@ def nodes_of(
     noise: NDArray[np.float64] | None = None,
     origins: Sequence[Place] | None = None,
 ) -> tuple[list[GridGraph], list[NDArray[np.generic]], ImageOptions]:
-    """Return grids of the shapes for images, the features of their nodes, and what makes these.
+    """Return grids of the shapes for images, the features of their nodes, and the extractor.
 
-    The options are resolved, and have a scaling; features are the `arrays` in that shape, or made.
+    The options must be resolved, with a scaling; features are the given `arrays` or computed.
     """
     scaling, extractor = options.scaling, None if arrays is not None else options.extractor
     assert scaling is not None
-    # Edges and textures depend on where blocks of pixels begin. Colours do not, and strokes on
+    # Edges and textures depend on the alignment of blocks. Colours do not, and strokes on
     # objects follow sharper edges further.
     is_smoothed = extractor is not None and extractor.receptive_field > 0
 
@@ -319,9 +319,9 @@ def nodes_of(
 def survey_image(
     pixels: Pixels, options: ImageOptions, axes: Sequence[int] | None = None
 ) -> tuple[tuple[int, ...], ImageOptions, NDArray[np.float64]]:
-    """Return the shape to work at, the options for an image of which parts are read, and pixels.
+    """Return the working shape, the resolved options, and sampled pixels of an image read in parts.
 
-    These (n, channels) are a sample; without any where the options ask for nothing of the image.
+    Pixels have shape (n, channels); n is 0 if the options need no values of the image.
     `axes` as for `ImageOptions.resolve`.
     """
     ground, rows, shape = None, np.empty((0, pixels.n_channels)), pixels.shape
@@ -330,7 +330,7 @@ def survey_image(
         survey = pixels.survey(looked_at(shape))
         rows = survey.rows
         if not survey.n_values:
-            raise InvalidInput("mask: expected pixels to label, none of them is within it")
+            raise InvalidInput("mask: expected at least one pixel to label, got none")
     if survey is not None and options.features == AUTO:
         middle = pixels.read(middle_of(shape))[0]
         ground = ground_of_looks([survey.look], [middle])
@@ -344,7 +344,7 @@ def survey_image(
 def fitting_shape(
     shape: tuple[int, ...], options: ImageOptions, most: int
 ) -> tuple[tuple[int, ...], ImageOptions]:
-    """Return the shape to work at, of at most so many nodes if that can be, and the options."""
+    """Return the working shape, of at most `most` nodes if possible, and the options."""
     small = working_shape(shape, options)
     while math.prod(small) > most:
         axes = _averaged_axes(options.window, small)
@@ -367,9 +367,9 @@ def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]
 def contrast_noise(
     image: NDArray[np.generic], mask: NDArray[np.bool_] | None, options: ImageOptions
 ) -> NDArray[np.float64]:
-    """Return the variances of the noise that weights by contrast take for an image.
+    """Return the noise variances of an image for contrast weights.
 
-    Its channels come last; the options are resolved, and have a scaling.
+    Channels are last; the options must be resolved, with a scaling.
     """
     assert options.scaling is not None
     scaled, _ = options.scaling.apply_to(Pixels.of(image, mask), image.shape[:-1])
@@ -400,7 +400,7 @@ def _grid_of(
     window, guide, noise_variance = check_window(options.window, shape), scaled, 0.0
     stride, patch = 1, (3,) * len(shape)
     rho = _PATCH_RHO * math.prod(patch) * n_channels
-    if options.weights == "contrast":  # in so far as noise does not make it
+    if options.weights == "contrast":  # only contrast above the noise
         guide, noise_here = _guide_and_noise(scaled, mask, options)
         variances = noise_here if noise is None else noise
         stride = 1 if max(window) < _WIDE_WINDOW else 2
@@ -430,9 +430,9 @@ def _noise_variances(
 ) -> NDArray[np.float64]:
     """Return the variance of the noise in each channel of an image, channels last.
 
-    From second differences along some axes, in which smooth parts vanish: Immerkaer,
-    https://doi.org/10.1006/cviu.1996.0060, with the median for the mean, so that edges hardly
-    count.
+    From second differences along some axes, which vanish in smooth areas: Immerkaer,
+    https://doi.org/10.1006/cviu.1996.0060, with the median instead of the mean, which is robust
+    to edges.
     """
     axes = [axis for axis, counts in enumerate(along) if counts and image.shape[axis] > 2]
     if not axes:
@@ -444,7 +444,7 @@ def _noise_variances(
             channel = np.diff(channel, n=2, axis=axis)
             raise_if_interrupted()
         size = np.abs(channel if mask is None or not mask[inner].any() else channel[mask[inner]])
-        # The median of a normal variable's size is 0.6745 sigma; 1, -2, 1 have the norm sqrt(6).
+        # The median of |x| for a normal x is 0.6745 sigma; (1, -2, 1) has the norm sqrt(6).
         variances.append(float(np.median(size)) ** 2 / (0.6745**2 * 6 ** len(axes)))
     return np.array(variances)
 
@@ -456,14 +456,14 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 
 
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
-"""Planes with a longest side from the first on are labelled at half of it, within the others."""
+"""Longest side from which planes are labelled at half size, and bounds of that half."""
 _MOST_NODES = 2**22
-"""Larger volumes and stacks are first labelled with so many: they take 150 to 180 bytes each."""
+"""Maximum number of nodes of volumes and stacks; a node takes 150 to 180 bytes."""
 _CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 
 def working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
-    """Return the shape at which an image is labelled, by options that are resolved."""
+    """Return the shape at which an image is labelled, by resolved options."""
     assert not isinstance(options.window, str) and not isinstance(options.max_side, str)
     if options.max_side is not None:
         window = options.window if isinstance(options.window, tuple) else (options.window,)

@@ -1,7 +1,7 @@
-"""The pipeline from pixels to labels, regions, objects and probabilities, as one frozen value.
+"""The pipeline from pixels to labels, regions, objects and probabilities, as a frozen dataclass.
 
-On disk it is a recipe. In tiles the same value is run by `napari_saf.tiles.label_large`, over
-folders by `napari_saf.batch`.
+A recipe is a pipeline on disk. `napari_saf.tiles.label_large` runs it in tiles,
+`napari_saf.batch` on folders.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot, Stat
 from napari_saf.strategies import Strategy, refusal
 
 Source = ArrayLike | io.ImageFile
-"""An image in memory, alone or with what its file says of it."""
+"""An image in memory, alone or with the metadata of its file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """How images become labels, and what is made of these: what a recipe holds.
+    """Settings of a run from image to labels, regions and objects: the content of a recipe.
 
     Parameters
     ----------
     method : AbstractMethod
-        What labels the pixels.
+        Labelling method.
     options : ImageOptions or None
-        How an image becomes a problem; None if the run was on a graph.
+        Conversion of an image to a problem; None for a run on a graph.
     level : float, optional
-        0 to 1: labels are cut into regions, merged up to that level (`merge_regions`).
+        0 to 1: labels are divided into regions, merged up to this level (`merge_regions`).
     objects : ObjectStep, optional
-        How labels are split into objects, which are measured.
+        Splitting of labels into measured objects.
     probabilities : ProbabilityStep, optional
-        Which maps of soft labels are made.
+        Probability maps to compute.
     prototypes : PrototypeSet, optional
-        Learned from strokes, with names and colours: they label images without strokes.
+        Prototypes learned from strokes, with names and colours; label images without strokes.
     about : mapping
-        What a recipe says beside that: versions, and the files and labels of its run.
+        Provenance: versions, and the files and labels of the run.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Pipeline:
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for a part of another kind, or a level out of its range."""
+        """Raise InvalidInput for a field of the wrong type, or a level out of range."""
         check_kind(self.method, AbstractMethod, "method", "a method, such as saf.SLK()")
         types: dict[str, type] = {"options": ImageOptions, "objects": ObjectStep}
         types |= {"prototypes": io.PrototypeSet, "probabilities": io.ProbabilityStep}
@@ -93,7 +93,7 @@ class Pipeline:
 
     @classmethod
     def from_plain(cls, raw: object) -> Pipeline:
-        """Return the pipeline that `Segmentation.recipe` or a file holds.
+        """Return the pipeline of a `Segmentation.recipe` or a recipe file.
 
         Errors are those of `load_recipe`.
         """
@@ -116,18 +116,18 @@ class Pipeline:
 
     @classmethod
     def from_prototypes(cls, prototypes: io.PrototypeSet) -> Pipeline:
-        """Return what labels images by prototypes, each image scaled as their options say.
+        """Return the pipeline that labels images by prototypes, with their features and scaling.
 
-        InvalidInput if it is not known of which features they are made.
+        InvalidInput if the features of the prototypes are unknown.
         """
         if prototypes.options is None:
-            raise InvalidInput("it is not known what the prototypes are made of")
+            raise InvalidInput("the features of the prototypes are unknown")
         method = method_with_prototypes(prototypes.vectors, labels=prototypes.labels)
         return cls(method, prototypes.options, prototypes=prototypes)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The recipe, as JSON holds it: the inverse of `from_plain`."""
+        """The recipe as JSON-compatible values, the inverse of `from_plain`."""
         plain: dict[str, Any] = {
             "schema": 1,
             "method": self.method.name,
@@ -137,13 +137,13 @@ class Pipeline:
         return dict(to_jsonable_python(self._with_steps({**plain, **self.about})))
 
     def _with_steps(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recipe of a run of the method as that of the pipeline."""
+        """Return the recipe of a run of the method with the further steps of the pipeline."""
         steps = {"objects": self.objects, "probabilities": self.probabilities}
         added = {name: to_plain(step) for name, step in steps.items() if step is not None}
         return io.with_prototypes(io.with_level({**recipe}, self.level), self.prototypes) | added
 
     def with_rescale(self, rescale: bool) -> Pipeline:
-        """Return the pipeline with another `rescale`, see `problem`; the same without a scaling."""
+        """Return the pipeline with another `rescale`; unchanged without a scaling."""
         if self.options is None or self.options.scaling is None:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
@@ -151,10 +151,10 @@ class Pipeline:
         return dataclasses.replace(self, options=options, prototypes=prototypes)
 
     def for_others(self) -> Pipeline:
-        """Return the pipeline that labels images without strokes, by the prototypes.
+        """Return the pipeline that labels images by the prototypes, without strokes.
 
-        On the image that was painted on it gives what the prototypes give, and not the labels that
-        the strokes gave. The pipeline itself, if it has none, or its method has some.
+        On the painted image its labels may differ from those of the strokes. Return the pipeline
+        itself if it has no prototypes, or if its method has.
         """
         if self.prototypes is None or self.options is None or self.method.labels_are_given:
             return self
@@ -171,13 +171,13 @@ class Pipeline:
         groups: Any = None,
         rescale: bool | Scaling | None = None,
     ) -> Problem:
-        """Make an image, of as many channels, a problem as the first was made one.
+        """Convert an image to a problem by the options; the number of channels must agree.
 
         Arguments and errors are those of `Problem.from_image`, or, for a list of images, of
-        `Problem.from_images`; a recipe keeps neither mask nor seeds. `rescale` says whether the 0.1
-        and 99.9 percentiles of this image become 0 and 1, for images of other brightness, or the
-        values that did in the first; None: as the options say, which is True unless a scaling was
-        given. InvalidInput if the pipeline is of a run on a graph.
+        `Problem.from_images`; recipes contain neither mask nor seeds. With `rescale` the 0.1 and
+        99.9 percentiles of this image become 0 and 1, for images of other brightness, otherwise
+        the values of the first image; None: as in the options, True unless a scaling was given.
+        InvalidInput for the pipeline of a run on a graph.
         """
         if self.options is None:
             raise refusal(Strategy.WHOLE, "graph")
@@ -195,7 +195,7 @@ class Pipeline:
         return Problem.from_images(arrays, masks=masks, seeds=seeds, **arguments)
 
     def run(self, source: Source, **arguments: Any) -> io.Labelling:
-        """Label an image: `iterate` to the end, with its arguments."""
+        """Label an image and return the labelling; arguments are those of `iterate`."""
         (labelling,) = run_to_end(self.iterate([source], **arguments))
         return labelling
 
@@ -211,9 +211,9 @@ class Pipeline:
     ) -> Generator[Snapshot, None, list[io.Labelling]]:
         """Yield the snapshots of a run; return the labelling of each image.
 
-        Several images are labelled as one problem. Without seeds, the prototypes take their place,
-        see `for_others`; labels are numbered as seeds are. A run that was cancelled has
-        labels alone, see `Labelling.result`. The other arguments are those of `problem`.
+        Several images are labelled as one problem. Without seeds the prototypes are used, see
+        `for_others`; labels have the numbers of the seeds. A cancelled run returns labels alone,
+        see `Labelling.result`. Further arguments are those of `problem`.
         """
         problem = self.problem([*sources], mask=mask, seeds=seeds, groups=groups, rescale=rescale)
         pipeline = self if seeds is not None else self.for_others()
@@ -242,7 +242,7 @@ class Pipeline:
         axis, named = problem.options.channel_axis, self.prototypes
         uncertainties: list[Any] = [None for _ in images]
         if self.objects is not None and self.objects.by_uncertainty and problem.seeds is not None:
-            # That of labels without strokes on the image does not tell where objects touch.
+            # Without strokes on the image the uncertainty does not indicate where objects touch.
             spread: Any = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
             uncertainties = spread if len(images) > 1 else [spread]
         for k, (source, labels) in enumerate(zip(sources, images, strict=True)):
@@ -287,7 +287,7 @@ class Pipeline:
     def _maps(
         self, problem: Problem, result: Segmentation, n_images: int
     ) -> list[dict[int, NDArray[np.float32]]]:
-        """Return the maps of soft labels of each image, by label; none where none are asked for."""
+        """Return the probability maps of each image by label; empty if not requested."""
         if self.probabilities is None:
             return [{} for _ in range(n_images)]
         labels: Sequence[int] | None = self.probabilities.labels
@@ -300,7 +300,7 @@ class Pipeline:
 
 
 def _with_data(source: Source, mask: Any) -> Any:
-    """Return the mask of an image within the pixels that have data, if its file lacks some."""
+    """Return the mask of an image without pixels that lack data in its file."""
     if not isinstance(source, io.ImageFile) or source.no_data is None or isinstance(mask, str):
         return mask
     if mask is None:
@@ -310,7 +310,7 @@ def _with_data(source: Source, mask: Any) -> Any:
 
 
 def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
-    """Return the problem with seeds 1, 2, ... and the labels that they had."""
+    """Return the problem with seeds renumbered 1, 2, ... and their original labels."""
     if problem.seeds is None:
         return problem, LabelMap.identity(0)
     classes = LabelMap.from_seeds(problem.seeds)
@@ -318,7 +318,7 @@ def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
 
 
 class RunStart:
-    """Begins from nothing, with labels numbered as the seeds are; subclasses begin otherwise."""
+    """Start of a run without initial labels, numbered as the seeds; subclasses start otherwise."""
 
     is_recorded: ClassVar[bool] = True
 
@@ -329,11 +329,11 @@ class RunStart:
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32] | Segmentation | None:
-        """Return what to start from, see `iterate`; None for the start of the method."""
+        """Return the initial state, see `iterate`; None for the default of the method."""
         return None
 
     def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
-        """Return labels for columns counted from 1, 0 for outside."""
+        """Return labels for columns numbered from 1; 0 stays 0."""
         return classes.extended(int(columns.max(initial=0))).paint(columns)
 
     def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
@@ -345,9 +345,9 @@ class RunStart:
 
 
 class NumberedRun:
-    """A run of a method on a problem as it was read, whose seeds may leave gaps.
+    """A run of a method on a problem whose seed labels may have gaps.
 
-    The method solves the `problem`, without gaps; the `classes` are the labels of its first
+    The method solves `problem`, renumbered without gaps; `classes` are the labels of its first
     columns.
     """
 
@@ -358,22 +358,22 @@ class NumberedRun:
         self.problem, self.classes = self.start.begin(problem, method)
 
     def iterate(self, cancelled: Callable[[], bool]) -> Generator[Snapshot, None, Segmentation]:
-        """Yield the snapshots, return the result; both have the numbers of the method."""
+        """Yield the snapshots, return the result; both in the numbering of the method."""
         initial = self.start.initial(self.problem, self.classes, self.method)
         return (yield from self.method.iterate(self.problem, initial, cancelled=cancelled))
 
     def finish(self, result: Segmentation) -> Segmentation:
-        """Return the result with labels that are numbered as the seeds are."""
+        """Return the result with labels numbered as the seeds."""
         return self.start.finish(result, self.classes)
 
     def label_map(self, result: Segmentation) -> LabelMap:
-        """Return the columns of the labels that `finish` returns."""
+        """Return the column of each label returned by `finish`."""
         columns = result.label_map.numbers
         shown = self.classes.extended(int(columns.max(initial=0)))
         return LabelMap(np.append(0, shown.numbers)[columns])
 
     def by_label(self, result: Segmentation) -> Segmentation:
-        """Return the result with prototypes, exemplars and columns by those labels, too."""
+        """Return the result with prototypes, exemplars and columns ordered by the final labels."""
         rows, nodes = result.prototypes, result.exemplars
         if nodes is not None:
             most = max(len(rows), int(result.label_map.numbers.max(initial=0)))
@@ -389,7 +389,7 @@ def _array_of(source: Source) -> Any:
 
 
 def placed_labels(source: Source, labels: NDArray[Any], channel_axis: int | None) -> io.Labelling:
-    """Return labels of an image with how they lie, as far as its file says it."""
+    """Return labels with the spatial metadata of their image."""
     array = np.asanyarray(_array_of(source))
     _, used = channels_last(array, channel_axis)
     if not isinstance(source, io.ImageFile):

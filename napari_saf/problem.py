@@ -1,4 +1,4 @@
-"""What a method is asked to label: features on the nodes of a graph."""
+"""The labelling problem: features on the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from napari_saf.input import ImageOptions as ImageOptions
 T = TypeVar("T")
 
 _MOST_CLIPPED = 0.5
-"""From this share of the values outside a given scaling on, a note tells of it."""
+"""Share of values outside a given scaling from which a note is shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """Features on the nodes of a graph, with seeds and groups where there are any.
+    """Features on the nodes of a graph, with optional seeds and groups.
 
     Parameters
     ----------
     features : array of shape (n_nodes, n_features)
-        Finite numbers. Kept without a copy where they are float32 or float64 in one block of
-        memory: change them no more, for what is computed from them is kept, too.
+        Finite numbers. Contiguous float32 or float64 arrays are not copied: do not modify them, as
+        derived values are cached.
     graph : AbstractGraph
         A graph of n_nodes nodes.
     seeds : array of int of shape (n_nodes,), optional
-        Labels that a person gave, 1, 2, ...; 0 where none was given.
+        Labels given by the user, 1, 2, ...; 0 for none.
     groups : array of int of shape (n_nodes,), optional
         Group of each node, 1, 2, ...; 0 for no group.
     options : ImageOptions, optional
-        How the features came from an image.
+        Conversion of the image to the features.
     clipped : float
-        Share of the image's values, 0 to 1, that lie outside a scaling that was given.
+        Share of the image values, 0 to 1, outside a given scaling.
 
     Raises
     ------
     InvalidInput
-        If shapes disagree, features are masked, not finite or no real numbers, or seeds or
+        If shapes disagree, features are masked, not finite or not real, or seeds or
         groups are negative or all 0.
 
     Examples
@@ -63,7 +63,7 @@ class Problem:
     >>> problem = saf.Problem.from_image(image, window=3)
     >>> problem.n_nodes, problem.graph.image_shape
     (256, (16, 16))
-    >>> features = np.array([[0.0], [0.1], [0.9]])  # a table, a row a node
+    >>> features = np.array([[0.0], [0.1], [0.9]])  # a table, one row per node
     >>> saf.Problem(features, saf.AffinityGraph.k_nearest(features, 1)).n_nodes
     3
     """
@@ -98,7 +98,7 @@ class Problem:
                 if array.shape != (n_nodes,):
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
-                    raise InvalidInput(f"{name}: expected one that is not 0, within the mask")
+                    raise InvalidInput(f"{name}: expected at least one above 0 within the mask")
                 object.__setattr__(self, name, array.astype(np.int64))
 
     @property
@@ -108,18 +108,18 @@ class Problem:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of the way from an image."""
+        """Messages for the user on the conversion of the image."""
         if self.clipped < _MOST_CLIPPED or self.options is None or self.options.scaling is None:
             return ()
         low, high = self.options.scaling.low, self.options.scaling.high
         return (
             f"{100 * self.clipped:.0f} % of the values lie outside {low:g} to {high:g}, the "
-            "scaling that was given, and became 0 or 1: scale each image by itself, unless "
-            "brightness means the same in all",
+            "given scaling, and became 0 or 1: scale each image separately, unless "
+            "brightness is comparable between images",
         )
 
     def with_seeds(self, seeds: ArrayLike | Sequence[ArrayLike | None] | None) -> Problem:
-        """Return the problem with other seeds; what was computed without them is kept.
+        """Return the problem with other seeds; cached values that do not depend on them are kept.
 
         Parameters
         ----------
@@ -140,9 +140,9 @@ class Problem:
         return dataclasses.replace(self, seeds=nodes)
 
     def remember(self, key: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned at the first call; for what no seeds or groups change.
+        """Return the cached result of `make`, which must not depend on seeds or groups.
 
-        The key holds all that it depends on beside features and graph, with which it is kept.
+        The key contains everything it depends on besides features and graph.
         """
         features, result = self.graph.cached_results.get(key, (None, None))
         if features is not self.features:
@@ -169,7 +169,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
 
-        What is "auto" depends on the image alone, and `options` hold what was chosen: for planes,
+        "auto" values depend on the image alone, and are stored in `options`: for planes,
         with windows along two axes, "texture", "contrast", a window of 13 and, from a longest side
         of 400 on, half of it, from 240 to 640; of those with things on a ground "foreground",
         "contrast", 7 and at most 640; otherwise "lab" or "intensity", "uniform", 3, None.
@@ -180,7 +180,7 @@ class Problem:
             2-D, 3-D or n-D, any real dtype, with or without an axis of channels. Of a masked
             array, pixels that are masked in any channel are left out.
         features : str, FeatureExtractor or array
-            What describes a pixel: "auto"; "intensity", its scaled values; "lab", CIE L*a*b* /
+            Pixel features: "auto"; "intensity", its scaled values; "lab", CIE L*a*b* /
             100; "texture", colour (intensity) and how much lightness varies around the pixel;
             "local", colour (intensity) and how much lighter the pixel is than those around it;
             "foreground", how much lighter (or darker) the pixel is than a ground;
@@ -189,19 +189,19 @@ class Problem:
             "position", colour (intensity) and the place in the image, for strokes; an extractor;
             or an array (..., n_features), image-shaped.
         window : int or sequence of int, or "auto"
-            Odd side length, in pixels, of the window over which labels are averaged.
+            Odd side, in pixels, of the window over which labels are averaged.
         weights : {"auto", "uniform", "nonlocal", "contrast"}
-            Equal weights, or weights by the likeness of 3 x 3 patches, or of single pixels.
+            Equal weights, or weights by the similarity of 3 x 3 patches, or of single pixels.
         channel_axis : int, optional
             Axis of the channels. None: a last axis of length 3 or 4 is RGB(A), whose alpha is
             dropped, and any other image has no channels.
         mask : array of bool or "finite", optional
-            Which pixels to label; "finite" takes those that are neither NaN nor infinite. Of a
-            masked array, those of them that are not masked.
+            Pixels to label; "finite" selects those that are neither NaN nor infinite. Masked pixels
+            of a masked array are always excluded.
         seeds : array of int, image-shaped, optional
             See `Problem`.
         groups : array of int, image-shaped, or str, optional
-            See `Problem`; or where they come from: "axis:N" (every position along axis N,
+            See `Problem`; or their source: "axis:N" (every position along axis N,
             channels not counted, is a group), "channel:N" (channel N above or not above the
             threshold of Otsu's method), "channel:N:T" (above T or not).
         scaling : (low, high) or Scaling, optional
@@ -209,11 +209,11 @@ class Problem:
         max_side : int or "auto", optional
             Work on means over blocks of pixels, so that no side is longer than this; axes with
             a window of 1 stay as they are. Labels come out at the size of the image. The
-            window then counts blocks. None: as large as the image is.
+            window then counts blocks. None: the size of the image.
         full_resolution : bool
-            Whether what a method labels at a reduced size is labelled at the size of the image
-            then: borders are moved onto its edges, and what is too small for the reduced size
-            is labelled by how pixels of each label look. No: labels are enlarged.
+            Whether labels of a reduced size are refined at the size of the image: borders are moved
+            onto its edges, and structures too small for the reduced size are labelled by the
+            appearance of each label. False: labels are enlarged.
 
         Raises
         ------
@@ -357,7 +357,7 @@ class Problem:
 def _check_features(
     features: Sequence[NDArray[np.floating]], sizes: Sequence[tuple[int, ...]]
 ) -> None:
-    """Raise InvalidInput unless features are image-shaped, as many for each image."""
+    """Raise InvalidInput unless features are image-shaped, equally many for each image."""
     shapes = [array.shape for array in features]
     for k, shape in enumerate(sizes):
         if k >= len(shapes) or shapes[k][:-1] != shape:

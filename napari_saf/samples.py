@@ -33,7 +33,7 @@ def sample_path(name: str) -> Path:
     if name not in SAMPLES:
         raise InvalidInput(f"sample: expected one of {', '.join(SAMPLES)}, got {name!r}")
     package = Path(__file__).parent
-    # In a wheel the folder lies inside the package, in a checkout beside it.
+    # In a wheel the folder is inside the package, in a checkout beside it.
     folders = package / "_sample_images", package.parent / "sample_images"
     for folder in folders:
         if (folder / SAMPLES[name].file).is_file():

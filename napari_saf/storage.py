@@ -91,14 +91,14 @@ def _rename_exclusively(temporary: Path, target: Path) -> None:
         os.link(temporary, target)
     except FileExistsError:
         raise
-    except OSError:  # some file systems have no links
+    except OSError:  # some file systems do not support links
         if target.exists():
-            raise FileExistsError(errno.EEXIST, "it is there already") from None
+            raise FileExistsError(errno.EEXIST, "it already exists") from None
         os.replace(temporary, target)
 
 
 def _swap_folders(new: Path, target: Path) -> None:
-    """Replace a folder, in two renames: no system has a single one."""
+    """Replace a folder, in two renames, as no system does it atomically."""
     old = _temporary_name(target)
     if target.exists():
         os.replace(target, old)
@@ -115,7 +115,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
+        raise SafError(f"{path}: cannot be created as a folder: {error.strerror or error}") from error
 
 
 def data_folder() -> Path:
@@ -182,7 +182,7 @@ def validated(model: type[Model], plain: object) -> Model:
 
 
 def check_not_newer(model: type[FileModel], plain: object) -> None:
-    """Raise InvalidInput if a file is of a later schema, with the version that wrote it."""
+    """Raise InvalidInput if a file has a later schema; the message names the version that wrote it."""
     entries = plain if isinstance(plain, dict) else {}
     version, versions = entries.get("schema"), entries.get("versions")
     if issubclass(model, VersionedModel) and type(version) is int and version > model.newest:
@@ -211,7 +211,7 @@ def format_errors(file: object, expected: str) -> Iterator[None]:
         raise FormatError(f"{file}: {error}") from error
     except MemoryError as error:
         raise ComputeError(f"{file}: not enough memory to read {expected}") from error
-    except Exception as error:  # whatever a library raises for a damaged file
+    except Exception as error:  # libraries raise any exception for damaged files
         is_missing = isinstance(error, FileNotFoundError) and not Path(str(file)).exists()
         fault = (isinstance(error, OSError) and error.strerror) or one_line(error)
         reason = f"cannot be read as {expected}: {fault}"
@@ -219,7 +219,7 @@ def format_errors(file: object, expected: str) -> Iterator[None]:
 
 
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:
-    """Raise MemoryError or ValueError if pixels do not fit memory, or the file's compression."""
+    """Raise MemoryError if pixels exceed memory, ValueError if their size is implausible."""
     if n_stored is not None:
         check_unpacked(n_bytes, n_stored)
     if n_bytes > free_memory():
@@ -227,9 +227,9 @@ def check_room(n_bytes: int, n_stored: int | None = None) -> None:
 
 
 def check_unpacked(n_bytes: int, n_stored: int) -> None:
-    """Raise ValueError if no compression reaches this ratio."""
+    """Raise ValueError if the compression ratio is impossible."""
     if n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
-        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
+        raise ValueError(f"it claims {n_bytes} bytes of pixels, in a file of {n_stored} bytes")
 
 
 def read_limited(file: Path, n_bytes: int) -> bytes:
@@ -245,7 +245,7 @@ def decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError("its content is no text") from error
+        raise ValueError("its content is not UTF-8 text") from error
 
 
 def parse_json(content: bytes | str) -> object:
@@ -282,17 +282,17 @@ def save_tensors(
 def load_tensors(
     path: str | os.PathLike[str], model: type[Model]
 ) -> tuple[dict[str, NDArray[Any]], Model]:
-    """Return the tensors and the header of a file; InvalidInput if it is not of this project."""
+    """Return the tensors and the header of a file; InvalidInput if not written by napari-saf."""
     content = read_limited(Path(path), _MOST_BYTES)
     try:
         tensors = safetensors.numpy.load(content)
     except MemoryError:
         raise
-    except Exception as error:  # whatever the library raises for a damaged file
+    except Exception as error:  # the library raises any exception for damaged files
         fault = one_line(error)
         raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
     length = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     if _KEY not in metadata:
-        raise InvalidInput(f"expected an entry {_KEY!r} in the header: no file of napari-saf")
+        raise InvalidInput(f"expected an entry {_KEY!r} in the header: not a file of napari-saf")
     return tensors, validated(model, parse_json(metadata[_KEY]))

@@ -1,4 +1,4 @@
-"""What each strategy of labelling cannot do, in words: the one table of refusals."""
+"""Unsupported features of each labelling strategy, with the error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from napari_saf.errors import InvalidInput
 
 
 class Strategy(enum.Enum):
-    """How a pipeline gets through an image, or through many."""
+    """Execution of a pipeline on one image or many."""
 
     WHOLE = "an image in memory"
     TILES_IN_MEMORY = "tiles in memory"
@@ -18,26 +18,26 @@ class Strategy(enum.Enum):
     CLUSTER = "several processes"
 
 
-_GRAPH = "recipe: is of a run on a graph, not on an image"
+_GRAPH = "recipe: it was made by a run on a graph, not on an image"
 LIMITS: Mapping[Strategy, Mapping[str, str]] = {
     Strategy.WHOLE: {"graph": _GRAPH},
     Strategy.TILES_IN_MEMORY: {},
     Strategy.TILES_ON_DISK: {
         "graph": _GRAPH,
-        "groups": "groups: {groups!r} of blocks are not those of the whole image; take a channel "
-        "(channel:N), or cluster a smaller image and give the prototypes of its result",
-        "strokes": "method: {method} needs strokes; paint on a part of the image, save its "
-        "classifier or recipe, which hold what the strokes taught, and give that",
-        "stroke files": "--seeds, --groups: files are not read in tiles; let strokes on a part of "
-        "the image teach a recipe, and give that",
-        "map format": "--probabilities: in tiles they are .ome.zarr",
+        "groups": "groups: {groups!r} depends on the whole image; use groups from a channel "
+        "(channel:N), or cluster a smaller image and use the prototypes of its result",
+        "strokes": "method: {method} needs strokes; paint strokes on a part of the image, save its "
+        "classifier or recipe, which contains their prototypes, and use that file",
+        "stroke files": "--seeds, --groups: files are not supported in tiles; make a recipe from "
+        "strokes on a part of the image, and use that",
+        "map format": "--probabilities: expected .ome.zarr in tiles",
         "maps of a dictionary": "probabilities: a dictionary labels pixels by their nearest atom",
-        "reconstruction": "--{option}: goes with a folder; {out} gets the labels alone",
-        "together": "--together: images are not labelled as one in tiles",
-        "axis order": "{path}: labels within an image have its order of axes, which is not t, z, "
+        "reconstruction": "--{option}: requires an output folder; {out} contains the labels alone",
+        "together": "--together: images cannot be labelled jointly in tiles",
+        "axis order": "{path}: labels in an image must have its order of axes, which is not t, z, "
         "y, x; give a name that ends in .ome.zarr",
-        "pixel exports": "labels that are not in memory: a table, outlines and the recipe can be "
-        "saved of them; the label image is an OME-Zarr already",
+        "pixel exports": "labels: on disk, these can only be exported as a table, outlines or recipe; "
+        "the label image already is an OME-Zarr",
     },
     Strategy.FOLDER: {
         "graph": _GRAPH,
@@ -49,12 +49,12 @@ LIMITS: Mapping[Strategy, Mapping[str, str]] = {
     },
     Strategy.CLUSTER: {
         "array": "source: an array in memory is not sent to other processes; save it as zarr or "
-        ".npy and give its path, or do without --jobs and client"
+        ".npy and give its path, or omit --jobs and client"
     },
 }
-"""By strategy and feature: why it is refused, and what to do instead."""
+"""Error message by strategy and feature: the reason, and an alternative."""
 
 
 def refusal(strategy: Strategy, feature: str, **values: object) -> InvalidInput:
-    """Return the error to raise where a strategy cannot do something; `values` fill its text."""
+    """Return the error for an unsupported feature of a strategy; `values` fill its message."""
     return InvalidInput(LIMITS[strategy][feature].format(**values))

@@ -1,7 +1,7 @@
-"""Many images: one engine, resumable, in one process or several.
+"""Batch processing: resumable jobs, in one process or several.
 
-A task says what is done with a job (the images that are labelled as one problem), what an earlier
-run has done already, and what must not be overwritten; `run_batch` does the jobs.
+A task defines how a job (the images labelled as one problem) is processed, which jobs are already
+complete and which files must not be overwritten; `run_batch` executes the jobs.
 """
 
 from napari_saf.batch._apply import ApplyOptions, apply_to_images

@@ -1,4 +1,4 @@
-"""Apply what was learned on some images to others: the one way of app, command line and Python."""
+"""Apply a trained model to image files; shared by app, command line and Python."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
-    """How images of files are labelled by what was learned.
+    """Options for labelling image files with a trained model.
 
     Parameters
     ----------
     scaling : bool, Scaling or None
-        Which values of an image become 0 and 1: its own 0.1 and 99.9 percentiles (True), those that
-        did in the first image (False), or given ones; None: as the recipe says. Dictionaries have
-        values of their own.
+        Values of an image mapped to 0 and 1: its own 0.1 and 99.9 percentiles (True), those of
+        the training image (False), or the given ones; None: as in the recipe. Dictionaries use
+        their own values.
     suffix : str
         Format of the masks, see `save_masks`.
     mask : "finite" or None
         Whether pixels that are NaN or infinite are left out; else such images are refused.
     no_data : float or None
-        The value of pixels without data, which get no label; None: as the file says.
+        Value of pixels without data, which get no label; None: as specified by the file.
     probabilities : ProbabilityStep or None
-        Which maps of probabilities lie beside each mask; None: as the recipe says.
+        Probability maps saved beside each mask; None: as in the recipe.
     overwrite : bool
-        Whether what is there is made anew and replaced, whoever made it.
+        Whether existing files are recomputed and replaced, whatever their origin.
     tiles : "auto", "all" or "none"
         Which images are labelled in tiles, see `label_large`: those of 16 million pixels and more
         whose mask goes to a folder, or to a name that ends in ``.ome.zarr``.
@@ -73,7 +73,7 @@ class ApplyOptions:
     dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def task(self, learned: Model, out: Path) -> AbstractTask[Any]:
-        """Return what is done with every image."""
+        """Return the task that labels each image."""
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
                 raise refusal(Strategy.FOLDER, "options of a dictionary")
@@ -93,7 +93,7 @@ class ApplyOptions:
     def plan(
         self, learned: Model, images: Sequence[Path], out: Path
     ) -> tuple[AbstractTask[Any], list[Job]]:
-        """Return what is done with every image, and the jobs; InvalidInput if they cannot be."""
+        """Return the task and its jobs; raise InvalidInput if the options do not allow them."""
         task = self.task(learned, out)
         if isinstance(task, DictionaryTask):
             return task, task.plan(images)
@@ -111,40 +111,40 @@ def apply_to_images(
     on_outcome: Callable[[Outcome[Any]], object] = lambda outcome: None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> list[Outcome[Any]]:
-    """Label image files by what was learned on others; the same as `napari-saf run` and the docks.
+    """Label image files with a trained model, as `napari-saf run` and the docks do.
 
-    What an earlier call with the same arguments has done is not done again, so that one that was
-    stopped, or killed, goes on. An image that cannot be labelled stops no other.
+    Results of an earlier call with the same arguments are kept, so an interrupted call can be
+    resumed. An image that fails does not stop the others.
 
     Parameters
     ----------
     learned : Project, Pipeline, PrototypeSet, PatchDictionary or path
-        Or the file of one of them.
+        The model, or the path of its file.
     images : sequence of path
         Files, folders, or patterns such as ``slides/*.tif``.
     out : path
-        A mask, for one image, or a folder: that of ``name.png`` is called ``name.labels`` in it.
+        A mask file for one image, or a folder, where the mask of ``name.png`` is ``name.labels``.
     options : ApplyOptions, optional
-        Scaling, formats, and what is saved beside the masks.
+        Scaling, formats and additional outputs.
     n_processes : int
-        Images at a time, each in a process of its own.
+        Number of worker processes, one image each.
     client : dask.distributed.Client, optional
-        Workers to use in their place; they must see the same files.
+        Workers to use instead; they need access to the same files.
     on_outcome : callable, optional
-        Called with what became of each image, once it is known.
+        Called with the outcome of each image.
     cancelled : callable, optional
-        Asked now and then; the work ends once it returns True, and what is done stays.
+        Polled during the run; once it returns True the run stops, and completed results are kept.
 
     Returns
     -------
     list of Outcome
-        Of each image its ``state``, "done", "skipped" (there already) or "failed", and its
+        One per image, with ``state`` "done", "skipped" (already complete) or "failed", and
         ``error``.
 
     Raises
     ------
     InvalidInput
-        Before any work, if a file is in the way that came of something else.
+        Before any computation, if an existing output file has another origin.
 
     Examples
     --------

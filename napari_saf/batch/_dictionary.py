@@ -1,4 +1,4 @@
-"""Apply a dictionary to images: masks, reconstructions, and a table that says what is done."""
+"""Apply a dictionary to images: masks, reconstructions, and a table of completed images."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TABLE_NAME = "dictionary.csv"
 _ANOTHER_FOLDER = "choose another folder, or overwrite"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
 _ENCODING_ERRORS = "surrogateescape"
-"""Names of files that are no text come back as the bytes that they are."""
+"""File names that are not valid text are restored to their original bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -42,9 +42,9 @@ class DictionaryTask(AbstractTask[float]):
     """Apply a dictionary to image files; the result is the peak signal-to-noise ratio in dB.
 
     For ``name.png`` a mask ``name.labels``, an image ``name.reconstruction.tif`` and a row of
-    the table ``dictionary.csv`` come to the folder. An image whose row and files are there is
-    skipped unless it was changed since; what came from another image of the same name, or from
-    other settings, stays, unless all is to be overwritten.
+    the table ``dictionary.csv`` are saved in the folder. An image whose row and files exist is
+    skipped unless it was modified since; results of another image of the same name, or of other
+    settings, are kept unless `overwrite` is set.
     """
 
     dictionary: PatchDictionary
@@ -63,7 +63,7 @@ class DictionaryTask(AbstractTask[float]):
         return dataclasses.replace(self, folder=self.folder.absolute())
 
     def plan(self, images: Sequence[Path]) -> list[Job]:
-        """Return the jobs, one for each image; their results are all in the folder."""
+        """Return one job per image; all results are saved in the folder."""
         jobs = []
         for image in images:
             stem = mask_stem(image)
@@ -73,7 +73,7 @@ class DictionaryTask(AbstractTask[float]):
         return jobs
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
-        """Write the table with the rows of images that are done, and return their jobs."""
+        """Rewrite the table with the rows of completed images, and return their jobs."""
         by_name = {table_cell(job.images[0].name): job for job in jobs}
         done, rows = set(), []
         for row in [] if self.overwrite else self._read_rows():
@@ -96,7 +96,7 @@ class DictionaryTask(AbstractTask[float]):
         return done
 
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> float:
-        """Label an image and rebuild it from the atoms, see `AbstractTask.run`."""
+        """Label an image and reconstruct it from the atoms."""
         began, state = time.perf_counter(), self._state(job)
         for output in job.outputs:
             remove_leftovers(output)
@@ -129,7 +129,7 @@ class DictionaryTask(AbstractTask[float]):
 
     @property
     def _settings(self) -> str:
-        """A short name for all that decides on the results."""
+        """A digest of all settings that determine the results."""
         dictionary = self.dictionary
         scaling = (dictionary.scaling.low, dictionary.scaling.high, dictionary.distance)
         options = (dictionary.atoms.shape, scaling, dictionary.shift_window, self.window)
@@ -138,12 +138,12 @@ class DictionaryTask(AbstractTask[float]):
         return hashlib.sha256(content).hexdigest()[:12]
 
     def _state(self, job: Job) -> list[str]:
-        """Return the cells of an image's path, size and time, as it is now."""
+        """Return the table cells for an image's path, size and modification time."""
         state = file_state(job.images[0], self.folder)
         return [table_cell(state["path"]), str(state["n_bytes"]), str(state["modified"])]
 
     def _read_rows(self) -> list[list[str]]:
-        """Return the rows of the table that are whole; one that was cut off is dropped."""
+        """Return the complete rows of the table, without a truncated last one."""
         if not self._table.exists():
             return []
         try:
@@ -153,15 +153,15 @@ class DictionaryTask(AbstractTask[float]):
         except (OSError, csv.Error) as error:
             raise FormatError(f"{self._table}: cannot be read: {error}") from error
         if header[: len(_COLUMNS)] != list(_COLUMNS):
-            raise InvalidInput(f"{self._table}: is no table of a dictionary; choose another folder")
+            raise InvalidInput(f"{self._table}: is not a dictionary table; choose another folder")
         rows = [row for row in rows if len(row) == len(header)]
         if {row[4] for row in rows} - {self._settings}:
-            raise InvalidInput(f"{self._table}: is of other settings; {_ANOTHER_FOLDER}")
+            raise InvalidInput(f"{self._table}: was written with other settings; {_ANOTHER_FOLDER}")
         return rows
 
 
 def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> None:
-    """Save a reconstruction in the type of its image."""
+    """Save a reconstruction in the data type of its image."""
     import tifffile
 
     dtype = file.array.dtype

@@ -1,4 +1,4 @@
-"""Jobs, one after another or in several processes, and what became of each."""
+"""Jobs, run sequentially or in several processes, and their outcomes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ OnStep = Callable[[Snapshot | TileCount], object]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """Images that are labelled as one problem, and a mask for each.
+    """Images labelled as one problem, and the mask of each.
 
-    The companion belongs to the masks: their recipe, or the reconstruction of the image. An image
-    that is labelled `in_tiles` has none: its mask is a pyramid that holds the recipe.
+    The companion file is the recipe of the masks or the reconstruction of the image. An image
+    labelled `in_tiles` has none: its mask is a pyramid that contains the recipe.
     """
 
     images: tuple[Path, ...]
@@ -57,7 +57,7 @@ class Job:
         return self.masks if self.in_tiles else (*self.masks, self.companion)
 
     def absolute(self) -> Job:
-        """Return the job for a process that has another working directory."""
+        """Return the job with absolute paths, for processes with another working directory."""
         images = tuple(path.absolute() for path in self.images)
         masks = tuple(path.absolute() for path in self.masks)
         return dataclasses.replace(
@@ -66,20 +66,20 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The name of the image, or how many there are."""
+        """The name of the image, or the number of images."""
         return self.images[0].name if len(self.images) == 1 else f"{len(self.images)} images"
 
     @property
     def path(self) -> str:
-        """The path of the image, or how many there are."""
+        """The path of the image, or the number of images."""
         return str(self.images[0]) if len(self.images) == 1 else self.title
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome(Generic[R]):
-    """What became of a job: what the task returned, or the error and its traceback.
+    """Outcome of a job: the result of the task, or the error and its traceback.
 
-    "skipped" is what an earlier run had done; `seconds` include reading and writing.
+    The state is "skipped" if an earlier run completed the job; `seconds` include input and output.
     """
 
     job: Job
@@ -91,35 +91,35 @@ class Outcome(Generic[R]):
 
 
 class AbstractTask(ABC, Generic[R]):
-    """What is done with every job; sent to the processes that share the work."""
+    """The processing of each job; sent to the worker processes."""
 
     @abstractmethod
     def absolute(self) -> AbstractTask[R]:
-        """Return the task for a process that has another working directory."""
+        """Return the task with absolute paths, for processes with another working directory."""
 
     @abstractmethod
     def prepare(self, jobs: Sequence[Job]) -> Collection[Job]:
-        """Return the jobs that an earlier run has done.
+        """Return the jobs completed by an earlier run.
 
-        Raise InvalidInput if a file is in the way that another run, or a person, has made.
+        Raise InvalidInput if an output file exists that another run or a user has made.
         """
 
     @abstractmethod
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> R:
-        """Do a job: read, compute, write; complete or not at all.
+        """Run a job: read, compute and write all of its files, or none.
 
         Raise Cancelled if it was cancelled before anything was written.
         """
 
     def finish(self, jobs: Sequence[Job]) -> None:
-        """Write what is made of the results of all jobs."""
+        """Write the files that combine the results of all jobs."""
 
     def run_in_tiles(
         self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool], client: Client | None
     ) -> R:
-        """Do a job whose image is labelled in tiles, by the workers of a client.
+        """Label the image of a job in tiles, with the workers of a client.
 
-        What was done before Cancelled is raised is not done again.
+        Tiles completed before Cancelled is raised are kept for the next run.
         """
         raise NotImplementedError
 
@@ -133,14 +133,14 @@ def run_batch(
     progress: Callable[[Job, int, int], AbstractContextManager[OnStep | None]] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Iterator[Outcome[R]]:
-    """Yield what became of each job, those done before first; one that fails stops no other.
+    """Yield the outcome of each job, completed ones first; a failure does not stop the others.
 
-    Several processes are those of this machine, or the workers of a client of dask, which must see
-    the same files; they share the images, and then the tiles of each that is labelled in tiles.
-    With one process, and for tiles, `progress` is given a job, its number from 1 and how many there
-    are to do, and its context is called with every snapshot, or count of tiles; once `cancelled`
-    returns True the work ends, and what is done stays. InvalidInput is raised before any work, if a
-    job would overwrite what is not its own.
+    Jobs run in processes of this machine, or on the workers of a dask client, which need access to
+    the same files; they share the images, then the tiles of each image labelled in tiles. With one
+    process, and for tiles, `progress` is called with a job, its number from 1 and the number of
+    jobs, and its context with every snapshot or tile count; once `cancelled` returns True the run
+    stops, and completed results are kept. InvalidInput is raised before any computation if a job
+    would overwrite files of another origin.
     """
     done = task.prepare(jobs)
     yield from (Outcome(job, "skipped") for job in jobs if job in done)
@@ -170,7 +170,7 @@ def run_batch(
 
 
 Tiles = Literal["auto", "all", "none"]
-"""Which images are labelled in tiles: those that are large, where the mask may be a pyramid."""
+"""Which images are labelled in tiles; "auto": large ones whose mask may be a pyramid."""
 
 
 def plan_jobs(
@@ -178,10 +178,10 @@ def plan_jobs(
 ) -> list[Job]:
     """Return the jobs that label images, each with a recipe next to its mask.
 
-    One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
-    mask of ``name.png`` is ``name.labels`` with `suffix` in it; that of an image that is labelled
-    in tiles has the suffix ``.ome.zarr``. Labels of the fields of ``plate.zarr`` go into each of
-    them as ``labels/NAME`` for ``plate.zarr/labels/NAME``.
+    If `out` has the suffix of a mask, it is the mask of the one image; otherwise it is a folder,
+    where the mask of ``name.png`` is ``name.labels`` with `suffix`, or ``.ome.zarr`` for an image
+    labelled in tiles. With `out` ``plate.zarr/labels/NAME`` the labels of each field of
+    ``plate.zarr`` are saved in the field as ``labels/NAME``.
     """
     is_folder, around = is_plain_folder(out), out.parent.parent
     is_inner = out.parent.name == "labels" and is_zarr(around)
@@ -214,9 +214,9 @@ def plan_jobs(
 def check_outputs(
     outputs: Iterable[Path], images: Iterable[Path] = (), *, overwrite: bool = True
 ) -> None:
-    """Raise InvalidInput if two results have one place, or one would overwrite an image.
+    """Raise InvalidInput if two results share a path, or one would overwrite an input image.
 
-    Without `overwrite`, nor may one overwrite any other file.
+    Without `overwrite`, raise it for any existing output file.
     """
     taken = {os.path.realpath(image) for image in images}
     seen: set[Path] = set()
@@ -225,9 +225,9 @@ def check_outputs(
             raise InvalidInput(f"{output}: two images would be saved under this name")
         seen.add(output)
         if os.path.realpath(output) in taken:
-            raise InvalidInput(f"{output}: the result would replace what it is made of")
+            raise InvalidInput(f"{output}: the result would overwrite its input")
         if not overwrite and output.exists():
-            raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
+            raise InvalidInput(f"{output}: already exists; --overwrite replaces it")
 
 
 def _run(
@@ -246,7 +246,7 @@ def _run(
                 result = task.run(job, on_step, cancelled)
     except Cancelled:
         raise
-    except Exception as error:  # noqa: BLE001  (no image stops the others)
+    except Exception as error:  # noqa: BLE001  (the other images continue)
         return _failed(job, error, time.perf_counter() - began)
     return Outcome(job, "done", result, seconds=time.perf_counter() - began)
 

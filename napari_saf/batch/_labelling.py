@@ -1,9 +1,9 @@
-"""Label images by a pipeline: read, label, save masks and recipes; resumable.
+"""Label images with a pipeline and save masks and recipes; resumable.
 
-The recipe next to each mask is the journal of a folder: it repeats the mask, and holds a digest of
-the settings, the state of the files that were read and a digest of the labels. A job is done if its
-masks are there with a recipe of the same settings, and the files are unchanged. Whenever a run is
-killed, each mask is one of its recipe, or of the recipe that is still hidden next to it.
+The recipe next to each mask reproduces it and records digests of the settings and the labels, and
+the state of the input files. A job is complete if its masks exist with a recipe of the same
+settings, and the input files are unchanged. If a run is killed, each mask still belongs to its
+recipe, or to the hidden recipe next to it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 _REPLACES = "--overwrite replaces it"
 _LEAST_SAID = 0.0005
-"""Share of uncertain pixels that is more than 0.0 %."""
+"""Smallest share of uncertain pixels that is reported, displayed as 0.1 %."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Companions:
-    """What is read beside image files: the mask, ``"finite"`` or a file, and label images.
+    """Inputs read with the image files: the mask, ``"finite"`` or a file, and label images.
 
-    Pixels of the value `no_data`, or that a file says have no data, are outside of the mask. With
-    `axis_from_file` the channels lie along the axis that the file says.
+    Pixels of the value `no_data`, or of the no-data value of the file, are outside the mask. With
+    `axis_from_file` the channel axis is that of the file.
     """
 
     mask: str | None = None
@@ -56,20 +56,20 @@ class Companions:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that are read with the images, by what they are for."""
+        """The files read with the images, by role."""
         mask = None if self.mask in (None, "finite") else Path(self.mask)
         files = {"mask": mask, "seeds": self.seeds, "groups": self.groups}
         return {name: path for name, path in files.items() if path is not None}
 
     def notes(self) -> list[str]:
-        """Return which label each colour is, of seeds and groups that were painted in colours."""
+        """Return notes that map colours to labels, for seeds and groups painted in colours."""
         files = {name: path for name, path in self.files.items() if name != "mask"}
         read = {name: io.read_labels(path).colors for name, path in files.items()}
         spelled = {name: io.spelled_colors(colors) for name, colors in read.items() if colors}
         return [f"colours of {name}: {text}" for name, text in spelled.items()]
 
     def absolute(self) -> Companions:
-        """Return the companions for a process that has another working directory."""
+        """Return the companions with absolute paths."""
         files: dict[str, Any] = {name: path.absolute() for name, path in self.files.items()}
         if "mask" in files:
             files["mask"] = str(files["mask"])
@@ -79,7 +79,7 @@ class Companions:
         return io.read_image(path, no_data=self.no_data)
 
     def read(self) -> dict[str, Any]:
-        """Return mask, seeds and groups, as `Pipeline.iterate` takes them."""
+        """Return mask, seeds and groups as keyword arguments of `Pipeline.iterate`."""
         read: dict[str, Any] = {"mask": self.mask}
         for name, path in self.files.items():
             is_mask = name == "mask"
@@ -88,7 +88,7 @@ class Companions:
         return read
 
     def pipeline_for(self, pipeline: Pipeline, image: io.ImageFile) -> Pipeline:
-        """Return a pipeline with the file's axis of channels, unless it is the last of RGB(A)."""
+        """Return a pipeline with the channel axis of the file, unless it is the last of RGB(A)."""
         axis, options = image.stated_channel_axis, pipeline.options
         if not self.axis_from_file or axis is None or options is None:
             return pipeline
@@ -98,9 +98,9 @@ class Companions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelSummary:
-    """What a job came to: labels, or regions, of each image, and how the run ended in words.
+    """Summary of a job: number of labels or regions per image, and the status of the run as text.
 
-    The uncertainty is `uncertain_share` of each image; empty where that is not known.
+    The uncertainty is the `uncertain_share` per image, empty if unknown.
     """
 
     n_labels: tuple[int, ...]
@@ -112,12 +112,12 @@ class LabelSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelTask(AbstractTask[LabelSummary]):
-    """Label images by a pipeline, save masks and recipes.
+    """Label images with a pipeline and save masks and recipes.
 
-    What strokes taught names and colours labels in masks whose format keeps that; `overwrite` is
-    about what another run, or a person, has made. Masks of regions are without names and colours.
-    Objects and probabilities go into files beside each mask. Tiles have the side `tile`, None for
-    the usual. The `digests` are those of the recipe; labels of its images are compared with them.
+    Names and colours of the prototypes are saved in masks whose format supports them, except in
+    masks of regions. `overwrite` allows replacing files of another run or a user. Objects and
+    probabilities are saved beside each mask. `tile` is the side of a tile in pixels, None for the
+    default. Labels of images of the recipe are compared with its `digests`.
     """
 
     pipeline: Pipeline
@@ -130,14 +130,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         return dataclasses.replace(self, companions=self.companions.absolute())
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
-        """Return the jobs that are done, see `AbstractTask.prepare`."""
+        """Return the completed jobs, see `AbstractTask.prepare`."""
         done = set[Job]()
         for job in jobs if not self.overwrite else ():
             if job.in_tiles:
                 try:
                     large = self.large_job(job)
                 except SafError:
-                    continue  # told when its turn comes
+                    continue  # the error is reported when the job runs
                 if is_done(large, job.masks[0]) and all(map(Path.exists, self._outputs(job))):
                     done.add(job)
                 continue
@@ -154,7 +154,7 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> LabelSummary:
         """Label the images of a job, see `AbstractTask.run`."""
-        files = self._files(job)  # as they are before they are read
+        files = self._files(job)  # the state before reading
         images = [self.companions.read_image(path) for path in job.images]
         pipeline = self.companions.pipeline_for(self.pipeline, images[0])
         steps = pipeline.iterate(images, **self.companions.read(), cancelled=cancelled)
@@ -168,7 +168,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         recipe |= {"files": files, "labels": [_digest(item.labels) for item in labellings]}
         recipe["uncertainty"] = uncertainty
         digests: list[io.DigestEntry] = []
-        if self.companions.seeds is None:  # a recipe does not repeat labels by strokes
+        if self.companions.seeds is None:  # a recipe cannot reproduce labels from strokes
             for image, labelling in zip(images, labellings, strict=True):
                 checksums = [*label_digest(labelling.labels)]
                 digests.append(io.DigestEntry(image=_digest_of_image(image), labels=checksums))
@@ -190,7 +190,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
     def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
-        """Describe where images of the recipe have other labels than it recorded."""
+        """Return notes on images whose labels differ from those recorded in the recipe."""
         first = {entry.image: entry.labels for entry in self.digests}
         return [
             compare_digests(entry.labels, recorded)
@@ -200,7 +200,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         ]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
-        """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
+        """Save a mask, and beside it the objects and probabilities that the pipeline requests."""
         make_folder(mask.parent)
         io.save_masks(
             mask,
@@ -223,7 +223,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             io.save_probabilities(_maps_file(mask, step), images, labels=[*maps], **options)
 
     def large_job(self, job: Job) -> LargeJob:
-        """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
+        """Return the tiled job of an image; raise InvalidInput if tiles are not supported."""
         companions, step = self.companions, self.pipeline.probabilities
         if companions.seeds is not None or companions.groups is not None:
             raise refusal(Strategy.TILES_ON_DISK, "stroke files")
@@ -255,7 +255,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         return LabelSummary((len(large.sizes),), ending, large.seconds, large.notes)
 
     def finish(self, jobs: Sequence[Job]) -> None:
-        """Join the tables of objects of the fields of a plate, or the series of a file."""
+        """Concatenate the object tables of the fields of a plate, or the series of a file."""
         stores = [io.place_in_store(job.images[0]) for job in jobs]
         if self.pipeline.objects is None or None in stores or not all(job.in_tiles for job in jobs):
             return
@@ -278,7 +278,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             io.save_table(file.parent.with_name(f"{file.parent.name}.csv"), table)
 
     def _outputs(self, job: Job) -> list[Path]:
-        """Return masks and recipe of a job, and the files of objects and probabilities."""
+        """Return all output files of a job: masks, recipe, objects and probabilities."""
         outputs = list(job.outputs)
         for mask in job.masks:
             if self.pipeline.objects is not None:
@@ -288,7 +288,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         return outputs
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
-        """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
+        """Return the current state of the input files of a job, as recorded in a recipe."""
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder, mask = job.companion.parent, self.companions.mask
         files = [{"use": use} | io.file_state(path, folder) for use, path in uses]
@@ -298,7 +298,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         return files + [{"use": k, "path": str(v)} for k, v in values.items() if v is not None]
 
     def _check_replaceable(self, job: Job) -> None:
-        """Refuse to overwrite what did not come from these files by these settings."""
+        """Raise InvalidInput for existing outputs of other input files or settings."""
         if self.overwrite:
             return
         recipes = [_about(path) for path in (job.companion, _hidden_recipe(job))]
@@ -306,27 +306,27 @@ class LabelTask(AbstractTask[LabelSummary]):
         is_same_run = any(_uses_and_paths(recipe.get("files")) == inputs for recipe in recipes)
         for output in self._outputs(job):
             if output.exists() and not is_same_run:
-                raise InvalidInput(f"{output}: is there already, from another run; {_REPLACES}")
+                raise InvalidInput(f"{output}: already exists, from another run; {_REPLACES}")
         written = [recipe.get("labels") for recipe in recipes]
         digests = [x for x in written if isinstance(x, list) and len(x) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
                 if _digest(io.read_labels(mask).array) not in [labels[k] for labels in digests]:
-                    raise InvalidInput(f"{mask}: was changed since it was made; {_REPLACES}")
+                    raise InvalidInput(f"{mask}: was modified since it was saved; {_REPLACES}")
 
     @contextmanager
     def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:
-        """Save a recipe around the masks, so that a killed run leaves none without its recipe.
+        """Save a recipe around the masks, so that a killed run leaves no mask without its recipe.
 
-        Where there are no masks, it is saved before them. Where there are, it is hidden until
-        they are overwritten: each mask is then one of the recipe, or of the hidden one.
+        The recipe is saved before new masks. While existing masks are overwritten, the new recipe
+        has a hidden name, so each mask belongs to one of the two.
         """
         make_folder(job.companion.parent)
         self._check_replaceable(job)
         existed, states = job.companion.exists(), [_identity(mask) for mask in job.masks]
         is_first = not any(mask.exists() for mask in job.masks)
         target = job.companion if is_first else _hidden_recipe(job)
-        # Of two runs that begin at the same time only one makes the recipe.
+        # Of two runs started at the same time only one creates the recipe.
         io.save_recipe(target, recipe, overwrite=self.overwrite or existed)
         try:
             yield
@@ -341,15 +341,15 @@ class LabelTask(AbstractTask[LabelSummary]):
 
 @functools.lru_cache(maxsize=1)
 def _settings(pipeline: Pipeline, axis_from_file: bool) -> str:
-    """Return a digest of all that decides on the labels but files."""
+    """Return a digest of all settings that determine the labels, without the files."""
     plain = dataclasses.replace(pipeline, about={}).plain | {"axis_from_file": axis_from_file}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
-    """Name the images whose labels are least certain, of those that have some beside their recipe.
+    """Return text naming the images with the most uncertain pixels, from their recipes.
 
-    Empty where it is of no more than one.
+    Empty for a single image.
     """
     shares = dict[str, float]()
     for job in jobs:
@@ -364,23 +364,23 @@ def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
 
 
 def _object_files(mask: Path, suffix: str = ".tif") -> tuple[Path, Path]:
-    """Return where the image and the table of the objects of a mask go."""
+    """Return the paths of the object image and the object table of a mask."""
     suffix = io.mask_suffix(mask, io.NIFTI_SUFFIXES) or suffix  # on the grid of a scan
     return io.path_beside(mask, f"objects{suffix}"), io.path_beside(mask, "objects.csv")
 
 
 def _maps_file(mask: Path, step: io.ProbabilityStep) -> Path:
-    """Return where the probability maps of a mask go."""
+    """Return the path of the probability maps of a mask."""
     return io.path_beside(mask, f"{io.PROBABILITY_MARK[1:]}{step.suffix}")
 
 
 def _digest(labels: NDArray[Any]) -> str:
-    """Return a short name for labels, whatever their type and axes of length 1."""
+    """Return a digest of labels, independent of data type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
 
 
 def _digest_of_image(image: io.ImageFile) -> str:
-    """Return a short name for the pixels of an image and their type."""
+    """Return a digest of the pixels and data type of an image."""
     kind = repr((image.array.shape, str(image.array.dtype))).encode()
     digest = hashlib.blake2b(kind, digest_size=8)
     digest.update(np.ascontiguousarray(image.array).data)
@@ -388,18 +388,18 @@ def _digest_of_image(image: io.ImageFile) -> str:
 
 
 def _hidden_recipe(job: Job) -> Path:
-    """Return where the recipe is while masks of an earlier run are overwritten."""
+    """Return the path of the new recipe while masks of an earlier run are overwritten."""
     return job.companion.with_name(f"{hidden_name(job.companion)}.recipe.json")
 
 
 def _remove_leftovers(job: Job) -> None:
-    """Remove what killed runs have left next to the files of a job."""
+    """Remove temporary files of killed runs next to the files of a job."""
     for path in (*job.outputs, _hidden_recipe(job)):
         remove_leftovers(path)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what differs once a file is overwritten; None where there is none."""
+    """Return a value that changes when a file is replaced; None if there is no file."""
     try:
         state = path.stat()
     except OSError:
@@ -408,7 +408,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _about(path: Path) -> Mapping[str, Any]:
-    """Return what a recipe says of its run; nothing if there is none that can be read."""
+    """Return the provenance of a recipe; empty if there is no readable recipe."""
     try:
         return load_recipe(path).about if path.exists() else {}
     except FormatError:
@@ -416,7 +416,7 @@ def _about(path: Path) -> Mapping[str, Any]:
 
 
 def _uses_and_paths(files: Any) -> list[tuple[object, object]] | None:
-    """Return what each file is for and where it lies, whatever became of it."""
+    """Return role and path of each recorded file."""
     try:
         return [(file["use"], file["path"]) for file in files]
     except (TypeError, KeyError):

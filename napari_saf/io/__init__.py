@@ -1,7 +1,6 @@
-"""Files: images in; masks, tables, figures, recipes and dictionaries out.
+"""Input of images; output of masks, tables, figures, recipes and dictionaries.
 
-Nothing read from a file is ever executed, and a file that is written replaces an older one
-only when it is complete.
+File content is never executed, and an existing file is replaced only by a complete new one.
 """
 
 from __future__ import annotations

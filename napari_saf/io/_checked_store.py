@@ -1,7 +1,7 @@
-"""Zarr stores, folders or behind URLs, whose chunks are checked before they are decoded.
+"""Zarr stores, in folders or at URLs, whose chunks are checked before decoding.
 
-Codecs that execute what they decode are refused, and so are chunks that unpack to more than their
-pixels: zarr itself would take the memory that a chunk asks for.
+Codecs that execute decoded content are refused, and so are chunks that decompress to more bytes
+than their pixels need: zarr itself would allocate whatever size a chunk claims.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from napari_saf.errors import one_line
 
 _Codec = dict[str, Any]
 _COMPRESSIONS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
-"""Of Zarr: imagecodecs decodes no more of them than it is asked to."""
+"""Zarr compressors that imagecodecs decodes to a bounded size."""
 _CODECS = {
     *_COMPRESSIONS,
     *("bytes", "endian", "transpose", "sharding_indexed"),
     *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
     *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
 }
-"""What a Zarr array may be coded with: others execute what they decode, or are not for numbers."""
+"""Accepted Zarr codecs; others execute decoded content, or do not encode numbers."""
 _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zarray", ".zmetadata")
 _MOST_METADATA = 2**26
 _MAX_CHUNKS = 2**16
 _LEAST_CHUNK = 2**14
-"""So many chunks may be smaller than so many bytes: each takes 0.1 ms, whatever it holds."""
+"""Maximum number of chunks below this size in bytes; each takes 0.1 ms to check."""
 _MOST_WIDENED = 8
 _HEADER = 2**10
-"""How many times larger than its pixels filters may make a chunk, and how much a header is."""
+"""Maximum growth factor of a chunk by filters, and the size of a header in bytes."""
 _PROBED = 4
-"""Chunks along each axis of which one must be there, behind a URL."""
+"""Chunks probed along each axis at a URL; one of them must exist."""
 
 
 class CheckedStore(WrapperStore[Store]):  # type: ignore[misc]  # zarr has no types here
-    """A store that is read only; each chunk of its `arrays`, by path, is checked once."""
+    """Read-only store that checks each chunk of its `arrays`, by path, once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -60,9 +60,9 @@ class CheckedStore(WrapperStore[Store]):  # type: ignore[misc]  # zarr has no ty
     async def get(
         self, key: str, prototype: Any, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return the content of a file; ValueError, or OSError with its name, if it is damaged."""
+        """Return the content of a file; raise ValueError, or OSError with its name, if damaged."""
         if self.root is not None and (self.root / key).exists():
-            if not (self.root / key).is_file():  # such as a link to a device without an end
+            if not (self.root / key).is_file():  # such as a link to an endless device
                 raise ValueError(f"chunk {key}: expected a file")
         try:
             content = await self._store.get(key, prototype, byte_range)
@@ -81,7 +81,7 @@ class CheckedStore(WrapperStore[Store]):  # type: ignore[misc]  # zarr has no ty
         return content
 
     def is_hollow(self, array: zarr.Array) -> bool:
-        """Tell whether none of some chunks all over an array is there."""
+        """Return whether all of the chunks probed across an array are missing."""
         steps = range(1, 2 * _PROBED, 2)
         pixels = itertools.product(*({k * n // (2 * _PROBED) for k in steps} for n in array.shape))
         for pixel in pixels:
@@ -99,13 +99,13 @@ def url_store(url: str) -> CheckedStore:
     try:
         return CheckedStore(FsspecStore.from_url(url, read_only=True))
     except ImportError as error:
-        raise ValueError(f"{error}; install it to read what is behind a URL") from error
+        raise ValueError(f"{error}; install it to read images from URLs") from error
 
 
 def check_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
-    """Return the codecs of chunks in the order of encoding, if all of them may be used.
+    """Return the codecs of chunks in encoding order, and the configuration of shards, all checked.
 
-    With the configuration of the shards, an empty one if there are none.
+    The configuration is empty for an array without shards.
     """
     metadata: Any = array.metadata.to_dict()
     used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]
@@ -129,7 +129,7 @@ def _name(codec: _Codec) -> str:
 
 
 def check_count(array: zarr.Array) -> None:
-    """Refuse an array of very many small chunks, before all of them are read."""
+    """Raise ValueError for an array of too many small chunks."""
     n_bytes = math.prod(array.chunks) * array.dtype.itemsize
     n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
     if n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
@@ -139,7 +139,7 @@ def check_count(array: zarr.Array) -> None:
 def _check_chunk(
     array: zarr.Array, content: bytes, name: str, byte_range: ByteRequest | None
 ) -> None:
-    """Raise ValueError if a chunk, or shard, is damaged, or is more than its pixels."""
+    """Raise ValueError if a chunk or shard is damaged, or decodes to the wrong size."""
     codecs, shard = check_codecs(array)
     n_bytes = math.prod(array.chunks) * array.dtype.itemsize
     chunks: Sequence[bytes] = [content]
@@ -167,7 +167,7 @@ def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int, checksum: int
 
 
 def _is_fine(content: bytes, codecs: list[str], least: int, most: int) -> bool:
-    """Tell whether a chunk is not damaged, and what it unpacks to neither smaller nor larger."""
+    """Return whether a chunk is intact and its decoded size within bounds."""
     import imagecodecs
 
     if codecs[-1:] == ["crc32c"]:
@@ -179,6 +179,6 @@ def _is_fine(content: bytes, codecs: list[str], least: int, most: int) -> bool:
     options = {"header": True} if codecs[-1] == "lz4" else {}
     try:
         unpacked = getattr(imagecodecs, f"{codecs[-1]}_decode")(content, out=most + 1, **options)
-    except RuntimeError:  # imagecodecs's, for a fault or for want of room
+    except RuntimeError:  # from imagecodecs: damaged, or output buffer too small
         return False
     return least <= len(unpacked) <= most

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_PIXELS = 1600
-"""Sides of what is drawn; a larger plane is thinned."""
+"""Maximum sides of a drawn plane in pixels; larger planes are subsampled."""
 _MOST_ENTRIES = 24
 _ENTRY_INCHES = 0.19
 _PANEL_INCHES = 4.6
 _NAMES_INCHES = 2.4
 _TITLE_LETTERS = 36
-"""Of a line above a panel; a name in capitals is as wide as the panel."""
+"""Characters per line of a title; capitals then fill the width of the panel."""
 _NAME_LETTERS = 28
-"""Of a name in the list: longer ones would take the room of image and labels."""
+"""Maximum characters of a name in the legend, to leave space for image and labels."""
 _TITLE_INCHES = 0.2
 _DPI = 150
 
@@ -59,7 +59,7 @@ def save_figure(
     plane: Sequence[int] | None = None,
     title: str = "",
 ) -> Path:
-    """Save image and labels side by side, with names and, where the scale is known, a bar.
+    """Save image and labels side by side, with a legend and, if the scale is known, a scale bar.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ def save_figure(
     labels, scale, units, axes, names, colors
         As in `save_masks`.
     image : array, optional
-        Image of that shape, with or without channels.
+        Image of the same spatial shape, with or without channels.
     channel_axis : int, optional
-        Axis of the channels of the image; None: a last axis beyond those of the labels.
+        Channel axis of the image; None: the last axis, if the image has one more than the labels.
     plane : sequence of int, optional
         Positions along the axes before the last two; by default the middle.
     title : str
@@ -115,7 +115,7 @@ def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
 def displayed_plane(
     image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None, index: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Return a plane of the image in [0, 1], grey or of up to three channels."""
+    """Return a plane of the image in [0, 1], grey or with up to three channels."""
     plane = thinned(image_channels(image, labels, channel_axis)[index])[..., :3]
     values = np.where(np.isfinite(plane), plane, 0) if plane.dtype.kind == "f" else plane
     if values.dtype == np.uint8 and values.shape[-1] == 3:
@@ -140,7 +140,7 @@ def _draw(
     from matplotlib.figure import Figure  # matplotlib takes half a second to load
 
     n_panels = 1 if image is None else 2
-    # The sides of what is seen, not of the pixels.
+    # Physical sides, not numbers of pixels.
     sizes = [axes.scale.get(name, 1.0) for name in axes.names[-2:]]
     height, width = (side * size for side, size in zip(labels.shape, sizes, strict=True))
     above = _TITLE_INCHES * max(1, len(textwrap.wrap(title, _TITLE_LETTERS)))
@@ -156,7 +156,7 @@ def _draw(
     show_image(panels[-2], painted, count if n_panels > 1 else title)
     for panel in panels[:-1]:
         panel.set_aspect(sizes[0] / sizes[1])
-        # In the middle of its place it would leave room for less than the lines of the title.
+        # Centred, it would not leave enough space for the lines of the title.
         panel.set_anchor("N")
     _draw_bar(panels[0], labels, axes)
     return figure
@@ -169,7 +169,7 @@ def _draw_names(figure: Figure, label_map: LabelMap, sizes: NDArray[np.int64]) -
     panel.set_axis_off()
     colors, shares = color_table(label_map)[1:] / 255, 100 * sizes / max(1, int(sizes.sum()))
     rows = []
-    # More than fit would take the room of image and labels.
+    # A longer legend would reduce the space of image and labels.
     n_lines = int(figure.get_figheight() / _ENTRY_INCHES) - 3
     for k in np.argsort(-sizes, kind="stable")[: min(_MOST_ENTRIES, n_lines)]:
         name = " ".join(label_map.names[int(label_map.numbers[k])].split())

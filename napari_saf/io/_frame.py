@@ -1,4 +1,4 @@
-"""An image of labels, or one of a series, measured and numbered part by part."""
+"""A label image, or one frame of a series, measured and numbered part by part."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from napari_saf.parts import grown
 from napari_saf.result import LabelMap
 
 PART = 2**22
-"""Pixels of a part that is read at a time, of whole pieces of the file."""
+"""Target number of pixels per part; a part consists of whole chunks of the file."""
 Place = tuple[int, ...]
 
 
 def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
-    """Return the parts by which an array is read, whole pieces of its file, row by row."""
+    """Return the parts in which an array is read: whole chunks, in row-major order."""
     pieces = [min(side, n) for side, n in zip(pieces, shape, strict=True)]
     ideal = PART ** (1 / len(shape))
     excess = math.prod(max(1, side / ideal) for side in pieces)  # fewer along the other axes
@@ -43,10 +43,10 @@ def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Reg
 
 
 class Frame:
-    """An image, or one of a series, that is gone through part by part.
+    """A label image, or one frame of a series, processed part by part.
 
-    Regions are numbered as they come; those that touch across parts are found to be one, and get
-    their final number, once all were seen.
+    Regions get provisional numbers per part; after the last part, regions that touch across parts
+    are merged and get their final numbers.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Frame:
         self._final = np.zeros(1, np.int64)  # the region of each number
 
     def table(self, axes: Axes, min_pixels: int, columns: Mapping[str, str]) -> Table:
-        """Return the rows of all regions; nothing without any."""
+        """Return the rows of all regions; an empty table if there are none."""
         for index, region in self.places.items():
             self._on_part()
             self._add(index, region, "euler_number" in columns, "perimeter" in columns)
@@ -98,7 +98,7 @@ class Frame:
         return table_rows(sums, labels, numbers, n_labelled, axes, columns)
 
     def number(self, n_before: int) -> NDArray[np.int64]:
-        """Let numbers go on from so many; return the last part of each region, from 0."""
+        """Continue region numbers from an offset; return the last part index of each region."""
         last = np.zeros(int(self._final.max()) + 1, np.int64)
         starts = np.cumsum([len(owners) for owners in self._owners])
         for k, (start, stop) in enumerate(itertools.pairwise(starts)):
@@ -108,7 +108,7 @@ class Frame:
         return last
 
     def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
-        """Yield where each part is, and the numbers of its regions."""
+        """Yield each part and its region numbers."""
         n_before = 0
         for region, owners in zip(self.places.values(), self._owners, strict=False):
             n_before += len(owners)
@@ -119,7 +119,7 @@ class Frame:
             yield (*self._fixed, *region), numbers.reshape((1,) * len(self._fixed) + ids.shape)
 
     def _add(self, index: Place, region: Region, has_euler: bool, has_perimeter: bool) -> None:
-        """Measure a part, and see which of its regions go on in parts before."""
+        """Measure a part, and match its regions with those of earlier parts."""
         around, inner = self._read_labels(region)
         labels = around[inner]
         ids, owners = self._numbered(labels, sum(map(len, self._owners)))
@@ -131,7 +131,7 @@ class Frame:
         if self._connected:
             self._note_pairs(around[neighbourhood], framed)
         if has_euler:
-            # Cells behind the part count only where the image ends.
+            # Cells beyond the part count only at the end of the image.
             sides = zip(region, self.shape, strict=True)
             cut = tuple(slice(0, None if side.stop == n else -1) for side, n in sides)
             present = count_labels(framed[cut])[0]
@@ -152,14 +152,14 @@ class Frame:
         if self._connected:
             sums["order"] = np.full(len(owners), np.iinfo(np.int64).max)
             positions = [index + start for index, start in zip(np.nonzero(ids), first, strict=True)]
-            raster = np.ravel_multi_index(positions, self.shape)  # row by row in the image
+            raster = np.ravel_multi_index(positions, self.shape)  # row-major in the image
             np.minimum.at(sums["order"], rows, raster)
         if has_perimeter:
             sums["perimeter"] = np.bincount(rows, outline_lengths(around)[inner][is_region])
         self._parts.append(sums)
 
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
-        """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
+        """Return the labels of a region with a halo, 0 outside the image, and the inner region."""
         wide = grown(region, [HALO] * len(region), self.shape)
         labels = self._labels.read((*self._fixed, *wide))[..., 0]
         labels = labels[0] if self._fixed else labels
@@ -175,9 +175,9 @@ class Frame:
     def _numbered(
         self, labels: NDArray[Any], n_before: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the regions of a part, by numbers that go on from those before, and their labels.
+        """Return the provisional region numbers of a part, and the label of each region.
 
-        They are whole labels, or connected.
+        Regions are whole labels or connected components.
         """
         numbers: NDArray[np.integer[Any]]
         owners = count_labels(labels)[0]
@@ -188,7 +188,7 @@ class Frame:
         return np.where(numbers > 0, numbers + np.int64(n_before - 1), 0), owners
 
     def _framed(self, index: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return numbers with a pixel of those of parts before, and one of nothing behind."""
+        """Return numbers padded by a pixel: those of earlier parts before, 0 after."""
         framed = np.pad(ids, 1)
         for step in itertools.product((0, 1), repeat=ids.ndim):
             ends = self._ends.get(tuple(k - s for k, s in zip(index, step, strict=True)))
@@ -204,7 +204,7 @@ class Frame:
         return framed
 
     def _note_pairs(self, labels: NDArray[Any], framed: NDArray[np.int64]) -> None:
-        """Note the numbers of pixels of one label that touch, of this part and those before."""
+        """Record pairs of touching regions of one label, of this part and earlier ones."""
         labels = np.where(framed > 0, labels, 0)
         for axis in range(framed.ndim):
             index: list[slice] = [slice(None)] * framed.ndim
@@ -223,7 +223,7 @@ class Frame:
                     self._pairs.append(pairs)
 
     def _joined(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each number, of which the labels are given, that of the region it is of."""
+        """Return the merged region of each provisional number, given the label of each."""
         groups = joined_by(self._pairs, len(owners)) if self._connected else owners
         _, first, group = np.unique(groups, return_index=True, return_inverse=True)
         return np.asarray(first[group])

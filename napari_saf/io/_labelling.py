@@ -1,4 +1,4 @@
-"""Label images with what is known of them: all their files in one go, and back from a file."""
+"""Label images with their metadata: export to several files, and import."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ from napari_saf.strategies import Strategy, refusal
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Labelling:
-    """A label image with what is known of it, in the terms of `save_masks` and `save_figure`.
+    """A label image with its metadata, named as in `save_masks` and `save_figure`.
 
-    Names and colours are also those of the prototypes; the recipe repeats the run that made the
-    labels; `plane` and `title` are for the figure. Where labels are of a slice or a part of an
-    image, the `place` says how a layer of them lies over it: ``shape``, ``scale``, ``translate``
-    and ``units`` along its axes, the ``affine`` that comes after scale and translate, which axes
-    are ``singletons``, that stand for one slice, and which ``axes`` of the image they are;
-    ``channels`` is the one that stands for all channels. The `origin` is that of `save_masks`; the
+    Names and colours also apply to the prototypes; the recipe reproduces the run; `plane` and
+    `title` are those of the figure. For labels of a slice or a part of an image, `place` is the
+    placement of their layer over it: ``shape``, ``scale``, ``translate`` and ``units`` along its
+    axes, the ``affine`` applied after scale and translate, the ``singletons``, axes of length 1
+    that stand for one slice, and the corresponding ``axes`` of the image; ``channels`` is the
+    axis that stands for all channels. The `origin` is that of `save_masks`; the
     `probabilities` are maps of some labels, by number, see `probability_maps`; the `affine` and the
     `georeference` are those of an `ImageFile`.
 
-    What a run left, see `Pipeline.run`: its `result`, the `uncertain_share` of the pixels, the
-    `kinds`, labels before they became regions, and `objects` with what they measure.
+    Outputs of a run (`Pipeline.run`): its `result`, the `uncertain_share` of the pixels, the
+    `kinds`, labels before division into regions, and `objects` with their `measures`.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Labelling:
 
     @property
     def all_names(self) -> Mapping[int, str]:
-        """The names of labels; regions are called so."""
+        """The names of the labels, or of the regions."""
         if self.is_large or not (self.recipe or {}).get("regions"):
             return self.names
         numbers = count_labels(self.labels)[0].tolist()
@@ -114,19 +114,19 @@ class Labelling:
 
     @property
     def placed(self) -> dict[str, Any]:
-        """How the labels lie, as `save_masks` takes it."""
+        """Axes, scale, units and origin as arguments of `save_masks`."""
         names = ("axes", "scale", "units", "origin", "affine", "georeference")
         return {name: getattr(self, name) for name in names}
 
     @property
     def styled(self) -> dict[str, Any]:
-        """How the labels are shown, as `save_figure` takes it."""
+        """Display properties as arguments of `save_figure`."""
         style = {name: getattr(self, name) for name in ("axes", "scale", "units", "colors")}
         return style | {"names": self.all_names}
 
     @property
     def checked_axes(self) -> Axes:
-        """The axes with scale, units and origin; InvalidInput if they do not fit the labels."""
+        """The axes with scale, units and origin, checked against the labels."""
         return label_axes(self.labels.ndim, self.axes, self.scale, self.units, self.origin)
 
     @property
@@ -135,7 +135,7 @@ class Labelling:
         return self.result is not None and self.result.status is Status.CANCELLED
 
     def lying_on(self, image: ImageFile | None) -> Labelling:
-        """Return the labels, which lie as an image does as far as their file does not say it."""
+        """Return the labels with missing spatial metadata taken from an image."""
         if image is None:
             return self
         placed = dataclasses.replace(
@@ -151,7 +151,7 @@ class Labelling:
 
     @property
     def is_large(self) -> bool:
-        """Whether the labels are not in memory, and measured part by part."""
+        """Whether the labels are on disk, and measured part by part."""
         return not isinstance(self.labels, np.ndarray)
 
     def table(
@@ -186,12 +186,12 @@ def save_regions(
     connected: bool = False,
     min_pixels: int = 1,
 ) -> Path:
-    """Save what the regions of a label image measure: `save_table` of `region_table`.
+    """Save the measures of the regions of a label image: `save_table` of `region_table`.
 
     Examples
     --------
     >>> path = saf.save_regions("regions.csv", [[1, 1, 0], [2, 2, 2]])
-    >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
+    >>> len(path.read_text(encoding="utf-8").splitlines())  # a header and a row per label
     3
     """
     check_table(as_path(path))
@@ -202,10 +202,10 @@ def save_regions(
 
 
 def is_own_mask(path: Path) -> bool:
-    """Tell whether a file, or a folder, is a mask that napari-saf wrote.
+    """Return whether a file or folder is a mask written by napari-saf.
 
-    It says so itself, or it is called like one (``photo.labels.tif``) and its recipe lies beside
-    it. Damaged files are none.
+    True if it contains a note, or is named as a mask (``photo.labels.tif``) with its recipe beside
+    it. False for damaged files.
     """
     try:
         is_named = mask_stem(path).endswith(LABELS_MARK)
@@ -215,20 +215,20 @@ def is_own_mask(path: Path) -> bool:
 
 
 def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labelling:
-    """Read a label image and what it says of itself; nothing in the file is executed.
+    """Read a label image with its metadata; file content is never executed.
 
     Parameters
     ----------
     path : path
-        Any label image that `read_labels` reads. What was said of it to `save_masks` comes back,
-        and where it says nothing of a recipe that beside it.
+        Any label image that `read_labels` reads. Metadata saved by `save_masks` is restored; a
+        recipe is read from the file beside the mask if the mask contains none.
     lazily : bool
-        Whether the labels are an array of zarr, of which parts are read; for OME-Zarr.
+        Whether to return the labels of an OME-Zarr as a zarr array, read on demand.
 
     Raises
     ------
     FormatError
-        As `read_labels`, and naming what is wrong with what the file says of itself.
+        As `read_labels`, or if the metadata is invalid; names the fault.
     ComputeError
         If the image does not fit into memory.
 
@@ -282,7 +282,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportSelection:
-    """Output formats to write, each by its suffix; an empty one leaves it out."""
+    """Output formats to write, each by its suffix; empty: not written."""
 
     # fmt: off
     masks: str = parameter(
@@ -298,8 +298,8 @@ class ExportSelection:
         "Parquet needs pyarrow.")
     numbered: str = parameter(
         "", choices=MASK_SUFFIXES, label="Numbered regions",
-        help="An image in which each connected region has a number of its own, that of its row in "
-        "the table: to count things, and to find them again.")
+        help="An image in which each connected region has a unique number, that of its row in the "
+        "table: to count regions, and to find them again.")
     outlines: tuple[str, ...] = parameter(
         (), choices=OUTLINE_SUFFIXES, label="Outlines of regions",
         help="Connected regions for other programs: GeoJSON for QuPath, ROIs for ImageJ (.zip), "
@@ -309,23 +309,23 @@ class ExportSelection:
         help="Image, labels and legend side by side; of a stack one slice.")
     prototypes: str = parameter(
         "", choices=PROTOTYPE_SUFFIXES, label="Prototypes",
-        help="The mean features of each label, to label other images with (f*).")
+        help="The mean features of each label, for labelling other images (f*).")
     probabilities: str = parameter(
         "", choices=PROBABILITY_SUFFIXES, label="Probability maps",
-        help="How much each pixel is of each label, an image for each that is chosen (W).")
+        help="The probability of each label at each pixel, one image per chosen label (W).")
     recipe: bool = parameter(
         False, label="Recipe",
-        help="A file that repeats the run from Python or a terminal (.json).")
+        help="A file to reproduce the run from Python or a terminal (.json).")
     connected: bool = parameter(
         False, label="A row for each region",
-        help="Whether a label is measured as a whole, or each of its connected regions by itself, "
-        "as it is beside numbered regions.")
+        help="Measure each connected region of a label separately instead of the whole label; "
+        "always with numbered regions.")
     min_pixels: int = parameter(
         1, bounds=(1, None), label="Regions of",
-        help="Smaller connected regions are neither numbered nor outlined, nor given a row.")
+        help="Smaller connected regions are left out of numbers, outlines and table.")
     in_bytes: bool = parameter(
         False, label="In bytes",
-        help="In files: 0 to 255 in place of numbers from 0 to 1; a quarter of the size.")
+        help="Store 0 to 255 in place of numbers from 0 to 1, in a quarter of the size.")
     # fmt: on
 
     @property
@@ -335,15 +335,15 @@ class ExportSelection:
 
 
 Step = tuple[list[Path], Callable[[], object]]
-"""Paths of files, and what writes them."""
+"""Output paths, and the functions that write them."""
 
 
 class Export:
-    """The files of a label image in some formats, `paths`, in a folder under a common name.
+    """Export of a label image to the files `paths`, in a folder under a common name.
 
-    InvalidInput if there is no format, or one for something that this labelling has not. While
-    files are written `follow` is called with the path of one and how much of it is done, and may
-    raise Cancelled.
+    Raise InvalidInput if no format is chosen, or one whose data this labelling lacks. During
+    writing `follow` is called with the current path and its completed fraction, and may raise
+    Cancelled.
     """
 
     def __init__(
@@ -359,13 +359,13 @@ class Export:
         ):
             raise refusal(Strategy.TILES_ON_DISK, "pixel exports")
         if formats.recipe and labelling.recipe is None:
-            raise InvalidInput("recipe: these labels come without one")
+            raise InvalidInput("recipe: these labels have none")
         self._stem, self._labelling, self._formats = folder / name, labelling, formats
         self._follow = follow
         self._steps = [*self._image_steps(), *self._region_steps(), *self._run_steps()]
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
-            raise InvalidInput("nothing to save: no file is asked for, or there is no label")
+            raise InvalidInput("nothing to save: no output is chosen, or there is no label")
 
     @property
     def in_the_way(self) -> list[Path]:
@@ -373,7 +373,7 @@ class Export:
 
     @property
     def note(self) -> str:
-        """What of the place of the labels their files do not hold; empty if they hold all."""
+        """Spatial metadata that the chosen formats cannot store, as text; empty if none."""
         mask, formats = self._labelling, self._formats
         images = (formats.masks, formats.binary, formats.numbered, formats.probabilities)
         lost: dict[str, list[str]] = {}
@@ -386,7 +386,7 @@ class Export:
         return "; ".join(f"{', '.join(ends)} without {words}" for words, ends in lost.items())
 
     def write(self) -> list[Path]:
-        """Write the files one after another until cancelled; return those that were written."""
+        """Write the files in order until cancelled; return the written ones."""
         written: list[Path] = []
         with suppress(Cancelled):
             for paths, save in self._steps:
@@ -399,7 +399,7 @@ class Export:
         return Path(f"{self._stem}{end}")
 
     def _image_steps(self) -> Iterator[Step]:
-        """Yield the label image, with its note if it holds none, and binary masks."""
+        """Yield the label image, its note if that is a separate file, and binary masks."""
         mask, formats = self._labelling, self._formats
         named: dict[str, Any] = {"names": mask.names, "colors": mask.colors}
         if formats.masks:
@@ -441,7 +441,7 @@ class Export:
             yield paths, save_outlines
 
     def _run_steps(self) -> Iterator[Step]:
-        """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
+        """Yield the figure, and the prototypes, probability maps and recipe of a run."""
         mask, formats = self._labelling, self._formats
         if formats.figure:
             path = self._path(f".figure{formats.figure}")
@@ -465,9 +465,9 @@ class Export:
 
 
 def _prototypes(mask: Labelling, suffix: str) -> PrototypeSet:
-    """Return the prototypes with names and options, or, for a format without, a row a label."""
+    """Return the prototypes with names and options, or rows only for formats without these."""
     if mask.prototypes is None:
-        raise InvalidInput("prototypes: these labels come without any")
+        raise InvalidInput("prototypes: these labels have none")
     points = mask.prototypes.by_label()
     if suffix != ".json":
         points = {n: vectors.mean(axis=0, keepdims=True) for n, vectors in points.items()}

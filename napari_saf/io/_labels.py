@@ -1,4 +1,4 @@
-"""The labels of an image, with names and colours; the axes of a label image, its pixels, units."""
+"""Names and colours of labels; axes, pixel sizes and units of label images."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from napari_saf.io._paths import keeps_origin, printable
 from napari_saf.result import Color, LabelMap
 
 _GOLDEN = 0.618034
-"""Hues of numbers that follow each other are far apart with this step."""
+"""Hue step between consecutive labels, which keeps their hues far apart."""
 _MOST_COUNTED = 2**24
 _MOST_COLORS = 255
 _BLEND, _SOLID, _MOST_BLENDS = 0.01, 4, 4
-"""How much longer the way between two colours is over a blend of them, in RGB from 0 to 1, how many
-times as frequent they are, and how many colours may look like blends."""
+"""Detection of blends: maximum detour over the blend between two colours (RGB, 0 to 1), minimum
+ratio of their frequencies to that of the blend, and maximum number of apparent blends."""
 _PENCIL = "paint with a hard brush, without anti-aliasing, and save as PNG or TIFF"
 _ORDER = "tzyx"
-"""The axes of a label image in the order that OME asks for."""
+"""The axes of a label image in the order required by OME."""
 _ORTHOGONAL = 1e-5
-"""Cosine of an angle of axes; affines in files are of float32."""
+"""Maximum cosine between orthogonal axes; files store affines as float32."""
 _ROUNDING = 1e-9
-"""Of an affine that is the identity."""
+"""Tolerance for an affine to count as the identity."""
 _SYMBOLS = {
     **{"picometer": "pm", "angstrom": "Å", "nanometer": "nm", "micrometer": "µm"},
     **{"millimeter": "mm", "centimeter": "cm", "meter": "m", "kilometer": "km"},
     **{"inch": "in", "foot": "ft", "millisecond": "ms", "second": "s", "minute": "min"},
     **{"microsecond": "µs", "nanosecond": "ns", "hour": "h", "day": "d"},
 }
-"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
+"""Full names of units for OME-Zarr; OME-TIFF uses symbols."""
 _METERS = {
     **{"picometer": 1e-12, "angstrom": 1e-10, "nanometer": 1e-9, "micrometer": 1e-6},
     **{"millimeter": 1e-3, "centimeter": 1e-2, "inch": 0.0254, "foot": 0.3048, "meter": 1.0},
@@ -49,7 +49,7 @@ _SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
 
 
 def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the labels above 0 that a label image holds, ascending, and the pixels of each."""
+    """Return the labels above 0 in a label image, ascending, and the pixel count of each."""
     if labels.size and labels.min() >= 0 and labels.max() < _MOST_COUNTED:
         counts = np.bincount(labels.ravel())
         present = np.flatnonzero(counts)
@@ -63,7 +63,7 @@ def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.in
 def image_channels(
     image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None
 ) -> NDArray[Any]:
-    """Return an image of the shape of the labels with its channels last, one if it has none."""
+    """Return an image with its channels last, one channel if it has none; check its shape."""
     if channel_axis is None and image.ndim == labels.ndim + 1:
         channel_axis = -1
     channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
@@ -79,7 +79,7 @@ def map_labels(
 ) -> LabelMap:
     """Return the labels above 0 of an image, ascending, each with a name and a colour.
 
-    Labels without a name are called ``"label 3"``, those without a colour get one of their own.
+    Missing names become ``"label 3"``, missing colours a distinct default.
     """
     colors_given = {} if colors is None else as_dict(colors, "colors")
     present, all_colors = count_labels(labels)[0], {}
@@ -90,21 +90,21 @@ def map_labels(
 
 
 def name_labels(labels: NDArray[np.int64], names: Mapping[int, str] | None) -> dict[int, str]:
-    """Return what some labels are called, see `map_labels`."""
+    """Return the names of labels, with the defaults of `map_labels`."""
     texts = {} if names is None else as_dict(names, "names")
     full = {n: texts.get(n, f"label {n}") for n in labels.tolist()}
     return {n: printable(check_name(n, name)) for n, name in full.items()}
 
 
 def check_name(label: int, name: object) -> str:
-    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
+    """Return the stripped name of a label; raise InvalidInput if it is no text."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
     return name.strip()
 
 
 def check_color(value: object) -> Color:
-    """Return a colour with alpha 1; raise InvalidInput if it is none."""
+    """Return a colour with alpha 1; raise InvalidInput if it is invalid."""
     color = np.asarray(value)
     is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
     if not is_color or not ((color >= 0) & (color <= 1)).all():
@@ -120,7 +120,7 @@ def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
 
 
 def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]:
-    """Return an image (..., 3) in the colours of the labels, black where there is none."""
+    """Return an image (..., 3) in the colours of the labels, black for 0."""
     columns = np.searchsorted(label_map.numbers, labels.astype(np.int64)) + 1
     return np.asarray(color_table(label_map)[np.where(labels > 0, columns, 0)])
 
@@ -131,7 +131,7 @@ Scale = Sequence[float] | NDArray[np.floating[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Where a step of one pixel along each axis of an image leads: columns (n_world, n_axes)."""
+    """World displacement per pixel step along each axis, as columns (n_world, n_axes)."""
 
     columns: NDArray[np.floating[Any]]
 
@@ -144,7 +144,7 @@ class Steps:
 
     @property
     def upright(self) -> NDArray[np.float64] | None:
-        """The same steps, turned so that they are upper triangular; None for orthogonal axes."""
+        """The steps rotated to upper triangular form; None for orthogonal axes."""
         sizes = np.array(self.sizes)
         angles = self.columns.T @ self.columns / np.outer(sizes, sizes)
         if np.allclose(angles, np.eye(len(sizes)), rtol=0, atol=_ORTHOGONAL):
@@ -156,7 +156,7 @@ class Steps:
 
     @property
     def beyond_sizes(self) -> tuple[str, ...]:
-        """What sizes do not say of the steps, in words: rotation, reflection, shear."""
+        """Names of the components beyond pixel sizes: rotation, reflection, shear."""
         upright, sizes = self.upright, np.array(self.sizes)
         turned = self.columns @ np.linalg.inv(np.diag(sizes) if upright is None else upright)
         order = np.abs(turned).argmax(axis=0)
@@ -172,13 +172,13 @@ class Steps:
 
 
 def scale_of(affine: NDArray[np.float64], axes: Sequence[int]) -> Scale:
-    """Return the scale of some axes of an affine: sizes, or `Steps.columns` where those differ."""
+    """Return the scale of axes of an affine: sizes, or `Steps.columns` if sizes do not suffice."""
     steps = Steps(affine[:-1, list(axes)])
     return steps.columns if steps.beyond_sizes else steps.sizes
 
 
 def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, ...]:
-    """Return where an affine puts the first pixel along some axes."""
+    """Return the world position of the first pixel along axes of an affine."""
     return tuple(map(float, affine[list(axes), -1]))
 
 
@@ -197,9 +197,9 @@ def split_affine(
 def labels_of_colors(
     pixels: NDArray[Any],
 ) -> tuple[NDArray[np.uint8], dict[int, tuple[float, float, float]]]:
-    """Return a label for each colour (..., 3 or 4), in the order of `read_labels`, and its colour.
+    """Return labels for colours (..., 3 or 4), in the order of `read_labels`, and their colours.
 
-    InvalidInput if there are more than 255, or if they are blends of others.
+    Raise InvalidInput for more than 255 colours, or blends of others.
     """
     if pixels.dtype not in (np.uint8, np.uint16) or pixels.shape[-1] not in (3, 4):
         got = f"{pixels.dtype} with {pixels.shape[-1]} channels"
@@ -226,13 +226,13 @@ def labels_of_colors(
 
 
 def spelled_colors(colors: Mapping[int, Sequence[float]]) -> str:
-    """Return which label each colour is, such as ``#ff0000 is label 1``."""
+    """Return the label of each colour as text, such as ``#ff0000 is label 1``."""
     codes = {n: bytes(round(255 * value) for value in color).hex() for n, color in colors.items()}
     return ", ".join(f"#{code} is label {n}" for n, code in codes.items())
 
 
 def _distinct(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the colours with alpha, the one of each pixel, and how many pixels each has."""
+    """Return the distinct colours with alpha, their index at each pixel, and pixel counts."""
     flat = pixels.reshape(-1, pixels.shape[-1])
     keys = np.zeros(len(flat), np.uint64)
     for channel in flat.T:
@@ -252,7 +252,7 @@ def _hue_order(color: Sequence[float]) -> tuple[float, ...]:
 
 
 def _check_blends(labels: NDArray[np.uint8], colors: NDArray[np.float64]) -> None:
-    """Refuse labels (colours by label) that lie between others, and nowhere fill 2 x 2 pixels."""
+    """Raise InvalidInput for labels with a colour between others and no block of 2 x 2 pixels."""
     is_block = (labels[..., 1:, 1:] == labels[..., :-1, :-1]) & (
         labels[..., 1:, :-1] == labels[..., :-1, 1:]
     )
@@ -271,9 +271,9 @@ def _check_blends(labels: NDArray[np.uint8], colors: NDArray[np.float64]) -> Non
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image; scale, units and origin as far as they are known.
+    """The axes of a label image, with scale, units and origin if known.
 
-    The steps are those of axes that are rotated, reflected or sheared.
+    The steps describe rotated, reflected or sheared axes.
     """
 
     names: str  # letters in the order tzyx
@@ -283,7 +283,7 @@ class Axes:
     steps: Steps | None = None
 
     def left_out(self, suffix: str) -> tuple[str, ...]:
-        """Return what images of a suffix do not hold: "rotation", "shear", "origin"."""
+        """Return properties that a format cannot store: "rotation", "shear", "origin"."""
         beyond = () if self.steps is None else self.steps.beyond_sizes
         return (*beyond, *["origin"] * (bool(self.origin) and not keeps_origin(suffix)))
 
@@ -299,9 +299,9 @@ class Axes:
 
     @property
     def common_unit(self) -> str | None:
-        """Symbol of the unit that all axes have; None if they differ.
+        """Symbol of the common unit of all axes; None if they differ.
 
-        ``"px"`` for pixels, and ``""`` for a scale whose unit is not known.
+        ``"px"`` for pixels, ``""`` for a scale of unknown unit.
         """
         symbols = set(self.units.values()) or {"pixel"}
         if not self.scale or symbols == {"pixel"}:
@@ -318,7 +318,7 @@ def label_axes(
 ) -> Axes:
     """Check axes, scale, units and origin against the number of axes of a label image.
 
-    Axes that OME does not know, or in another order, are named by their position.
+    Axes unknown to OME, or in another order, are renamed by position.
     """
     if not isinstance(axes, str | None):
         raise InvalidInput(f"axes: expected letters, got {axes!r}")
@@ -378,7 +378,7 @@ def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     try:
         array = np.asarray(vectors)
     except ValueError as error:
-        raise InvalidInput("prototypes: expected as many numbers each") from error
+        raise InvalidInput("prototypes: expected rows of equal length") from error
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
         got = f"{array.dtype} of shape {array.shape}"
         raise InvalidInput(f"prototypes: expected a row of numbers for each, got {got}")
@@ -390,5 +390,5 @@ def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
 
 
 def short_numbers(vectors: ArrayLike) -> list[list[float]]:
-    """Return rows of numbers, the shortest that are the same in float32."""
+    """Return rows of the shortest decimals that are equal in float32."""
     return [[float(str(value)) for value in row] for row in np.asarray(vectors, np.float32)]

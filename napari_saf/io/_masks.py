@@ -1,4 +1,4 @@
-"""Label images as files: OME-TIFF that ImageJ reads, too, indexed PNG, NumPy arrays, OME-Zarr."""
+"""Writers of label images: OME-TIFF readable by ImageJ, indexed PNG, NumPy, NIfTI, OME-Zarr."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INSIDE = 255
 OME_ZARR = "0.5"
 _AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
 _AXES |= dict.fromkeys(NIFTI_SUFFIXES, (2, 4))
-"""How few and how many axes a format holds."""
+"""Minimum and maximum number of axes of each format."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,51 +69,51 @@ def save_masks(
     affine: ArrayLike | None = None,
     georeference: Sequence[Any] = (),
 ) -> list[Path]:
-    """Save a label image in the format that the suffix names, and return what was written.
+    """Save a label image in the format of the suffix, and return the written paths.
 
-    The smallest unsigned type that holds the labels is used. A file of that name is replaced
-    once the new one is complete; if anything fails, the old one stays. `read_mask` gives back what
-    is said of the labels, but of ``.npy``, which holds the array alone.
+    Labels are stored in the smallest sufficient unsigned type. An existing file is replaced only by
+    a complete new one, and kept on failure. `read_mask` restores the metadata, except from
+    ``.npy``, which stores the array alone.
 
     Parameters
     ----------
     path : path
-        Ends in ``.tif`` or ``.tiff`` (OME-TIFF that ImageJ reads with its pixel sizes, too),
+        Ends in ``.tif`` or ``.tiff`` (OME-TIFF, readable with pixel sizes by ImageJ),
         ``.png`` (indexed, in the colours of the labels, up to label 255), ``.npy`` or
         ``.ome.zarr`` (with names and colours); or, with nibabel, ``.nii`` or ``.nii.gz``.
     labels : array of int, or list of such arrays
         Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
         ``stem-2.tif``, ...
     scale : sequence of float or array of shape (n_world, n_axes), optional
-        Size of a pixel along each axis; or where a step of one pixel along each axis leads, as
-        columns, for axes that are rotated or sheared, of which files say the sizes alone.
+        Pixel size along each axis; or, for rotated or sheared axes, the world displacement per
+        pixel step along each axis, as columns. Files store the sizes alone.
     units : str or sequence of str, optional
         Unit of the scale, for all axes or each.
     axes : str, optional
-        A letter an axis, such as ``"zyx"``.
+        A letter per axis, such as ``"zyx"``.
     origin : sequence of float, optional
-        Where the first pixel lies along each axis, in those units; ``.ome.zarr`` keeps it.
+        Position of the first pixel along each axis, in these units; stored in ``.ome.zarr`` only.
     names : mapping of int to str, optional
         Names of the labels.
     colors : mapping of int to sequence of float, optional
-        Red, green and blue in [0, 1] of the labels, kept up to label 255; without them every
-        label gets one of its own.
+        Red, green and blue in [0, 1] by label, stored up to label 255; None: a distinct colour
+        for each label.
     prototypes : PrototypeSet, optional
-        What the labels stand for.
+        Prototypes of the labels.
     recipe : mapping, optional
-        What repeats the run that made the labels, see `Segmentation.recipe`.
+        Recipe to reproduce the run, see `Segmentation.recipe`.
     place : mapping, optional
-        How a layer of the labels lies over its image, see `Labelling`.
+        Placement of the labels over their image, see `Labelling`.
     affine : array of shape (4, 4), optional
-        Where a voxel (x, y, z, 1) lies in the space of the scanner, which ``.nii`` and ``.nii.gz``
-        keep; None: by scale and origin.
+        Transform of a voxel (x, y, z, 1) to scanner space, stored in ``.nii`` and ``.nii.gz``;
+        None: from scale and origin.
     georeference : sequence, optional
-        That of `read_image`, which ``.tif`` keeps: the mask of a GeoTIFF lies where that does.
+        GeoTIFF tags from `read_image`, stored in ``.tif``: the mask has the same location.
 
     Raises
     ------
     InvalidInput
-        If the suffix is unknown, or the format cannot hold the labels.
+        If the suffix is unknown, or the format does not support the labels.
     SafError
         If the file cannot be written.
 
@@ -145,7 +145,7 @@ def save_masks(
 
 
 def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
-    """Return labels in the smallest type; raise InvalidInput if the format cannot hold them."""
+    """Return labels in the smallest type; raise InvalidInput if unsupported."""
     labels = as_labels(labels, str(path))
     if not labels.size or not labels.ndim:
         raise InvalidInput(f"{path}: expected whole numbers, got none in shape {labels.shape}")
@@ -163,10 +163,10 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
 
 
 def check_replaceable(path: Path, suffix: str) -> None:
-    """Raise InvalidInput for a folder that is no OME-Zarr."""
+    """Raise InvalidInput if the path is a folder other than an OME-Zarr."""
     is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
     if suffix == ".ome.zarr" and path.is_dir() and not is_group:
-        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
+        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it was not replaced")
 
 
 def save_binary_masks(
@@ -209,7 +209,7 @@ def save_binary_masks(
 
 
 def binary_paths(path: str | os.PathLike[str], label_map: LabelMap) -> dict[int, Path]:
-    """Return where `save_binary_masks` puts the mask of each label."""
+    """Return the path of the binary mask of each label."""
     target = as_path(path)
     suffix, stem = mask_suffix(target) or target.suffix, mask_stem(target)
     width = len(str(label_map.numbers.max(initial=0)))
@@ -235,7 +235,7 @@ def _write_png(path: Path, mask: _Mask) -> None:
 
 
 def _write_nifti(path: Path, mask: _Mask) -> None:
-    """Write voxels as x, y, z, time, so that they lie where those of the scan do."""
+    """Write voxels in the order x, y, z, time, aligned with the scan."""
     nibabel: Any = library("nibabel", "nifti")
     names, array = mask.axes.names, mask.labels
     if "z" not in names:
@@ -261,7 +261,7 @@ def _write_nifti(path: Path, mask: _Mask) -> None:
 
 
 def _palette(label_map: LabelMap) -> NDArray[np.uint8]:
-    """Return a colour for each number up to 255: black for 0 and for numbers that are none."""
+    """Return a colour for each index up to 255: black for 0 and unused indices."""
     palette = np.zeros((256, 3), np.uint8)
     palette[np.concatenate([[0], label_map.numbers])] = color_table(label_map)
     return palette
@@ -275,7 +275,7 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         "s0",
         data=mask.labels,
         dimension_names=mask.axes.names,
-        config={"write_empty_chunks": not mask.labels.any()},  # a store without any looks lost
+        config={"write_empty_chunks": not mask.labels.any()},  # no chunks: damaged
     )
     shapes = [mask.labels.shape]
     described = describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
@@ -291,7 +291,7 @@ def describe_zarr(
     name: str,
 ) -> dict[str, Any]:
     """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid."""
-    numbers = label_map.numbers[:MOST_LABELS].tolist()  # objects may be more
+    numbers = label_map.numbers[:MOST_LABELS].tolist()  # objects may exceed it
     rows = zip(numbers, color_table(label_map)[1:].tolist(), strict=False)
     label_entry = {
         "version": OME_ZARR,
@@ -310,9 +310,9 @@ def describe_levels(
     name: str,
     channels: int | None = None,
 ) -> dict[str, Any]:
-    """Return what OME-Zarr says of the levels of a pyramid, and of channels at a place in the axes.
+    """Return the OME-Zarr metadata of a pyramid, with a channel axis at a position if any.
 
-    A pixel of a level is the first of those of the finest level that it stands for.
+    Levels are subsampled: a pixel is the first of those of the finest level that it covers.
     """
     kinds = {"t": "time"}
     described: list[dict[str, str]] = []
@@ -339,10 +339,10 @@ def describe_levels(
 
 
 def _write_tiff(path: Path, mask: _Mask) -> None:
-    """Write an OME-TIFF whose first page also holds the description that ImageJ reads.
+    """Write an OME-TIFF whose first page also contains a description for ImageJ.
 
-    Two descriptions are how OME and ImageJ can share a file: each reads the one that it knows.
-    tifffile writes a second one only of its own, so a tag of text becomes one afterwards.
+    With two descriptions OME and ImageJ can share a file, as each reads its own. tifffile writes
+    no custom second description, so a text tag is converted to one afterwards.
     """
     import tifffile
 
@@ -373,11 +373,11 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
 
 def ome_entries(axes: Axes, pixels: NDArray[Any]) -> dict[str, object]:
     digest = hashlib.sha256(np.ascontiguousarray(pixels).data).digest()
-    # tifffile would take the time for it: the same image would not give the same file.
+    # tifffile would derive it from the time: equal images would give different files.
     entries: dict[str, object] = {"axes": axes.names.upper(), "UUID": str(UUID(bytes=digest[:16]))}
     for name in axes.names:
         if name == "t" and axes.units.get("t", "pixel") == "pixel":
-            continue  # frames are no unit of time
+            continue  # a frame is not a unit of time
         key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
         entries |= {key: axes.scale[name]} if axes.scale else {}
         entries |= {f"{key}Unit": axes.units[name]} if axes.units else {}
@@ -385,7 +385,7 @@ def ome_entries(axes: Axes, pixels: NDArray[Any]) -> dict[str, object]:
 
 
 def _imagej_description(labels: NDArray[Any], axes: Axes) -> str:
-    """Return the lines that ImageJ keeps in the description of an image."""
+    """Return the image description in the format of ImageJ."""
     sides, scale = dict(zip(axes.names, labels.shape, strict=True)), axes.scale
     slices, frames = sides.get("z", 1), sides.get("t", 1)
     lines = ["ImageJ=1.54f"]
@@ -397,7 +397,7 @@ def _imagej_description(labels: NDArray[Any], axes: Axes) -> str:
     lines += [f"unit={unit}"] if unit.isascii() else []
     lines += [f"spacing={scale['z']!r}"] if "z" in scale else []
     lines += [f"finterval={scale['t']!r}"] if "t" in scale else []
-    # The lookup table of the labels covers the numbers from 0 to 255.
+    # The lookup table covers the labels from 0 to 255.
     most = 255 if labels.dtype == np.uint8 else int(labels.max())
     return "\n".join([*lines, "loop=false", "min=0.0", f"max={most}.0", ""])
 

@@ -1,7 +1,7 @@
-"""Measures of all regions of a label image at once, by the names and formulas of scikit-image.
+"""Vectorised region measures, with the names and formulas of scikit-image.
 
-What a part of an image adds to its regions is summed up by `region_sums`; sums of all parts are
-brought together by `join_sums`, and `measures_of` makes measures of them.
+`region_sums` computes the sums of the regions of one part of an image, `join_sums` combines parts,
+and `measures_of` derives the measures.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 Sums = dict[str, NDArray[Any]]
 _STRAIGHT, _DIAGONAL = (5, 7, 15, 17, 25, 27), (21, 33)
 _MIXED = (13, 23)
-"""How the neighbours of a pixel of the outline lie, by their sum: 2 for each across, 10 for each
-at a corner; see `skimage.measure.perimeter`."""
+"""Perimeter weights by the sum over the neighbours of an outline pixel, 2 for each orthogonal and
+10 for each diagonal one; see `skimage.measure.perimeter`."""
 _FOLDS = {
     "first": np.minimum, "last": np.maximum, "least": np.minimum, "most": np.maximum,
     "order": np.minimum,
 }  # fmt: skip
-"""How sums of several parts become one; others are added."""
+"""Reductions of sums across parts, where not addition."""
 HALO = 2
-"""Pixels around a part that outlines within it hang on."""
+"""Halo in pixels that outlines within a part depend on."""
 
 
 def region_sums(
     ids: NDArray[np.integer[Any]], image: NDArray[Any] | None, first: Sequence[int]
 ) -> Sums:
-    """Return sums over the pixels of each region of a part of an image; that begins at `first`.
+    """Return sums over the pixels of each region of a part of an image that begins at `first`.
 
-    A row for each `id` above 0: number of pixels, mean position and products of differences from
-    it, first and last position; totals, least and greatest values of channels.
+    One row per region id above 0: number of pixels, mean position, central second moments, first
+    and last position; total, minimum and maximum of each channel.
     """
     positions = np.nonzero(ids)
     rows = ids[positions]
@@ -65,7 +65,7 @@ def region_sums(
 
 
 def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
-    """Return the sums of regions of which several parts have pixels; `owner` is theirs by id."""
+    """Return the sums of regions across parts; `owner` is the final region of each id."""
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     present, rows_of = np.unique(owner[rows.pop("id")], return_inverse=True)
     n_rows, pixels = len(present), rows.pop("pixels")
@@ -90,7 +90,7 @@ def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
 def measures_of(
     sums: Sums, spacing: Sequence[float], steps: NDArray[np.float64] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return measures by the names of scikit-image; the steps are those of sheared axes."""
+    """Return measures by scikit-image name; `steps` are those of sheared axes."""
     pixels, n_axes = sums["pixels"], sums["mean"].shape[1]
     sides = np.asarray(spacing, float)
     size = pixels * (math.prod(spacing) if steps is None else float(np.prod(np.diag(steps))))
@@ -119,8 +119,8 @@ def _fold(
     call: np.ufunc, rows: NDArray[np.integer], values: NDArray[Any], count: int
 ) -> NDArray[Any]:
     result = np.empty(count, values.dtype)
-    result[rows] = values  # one of its own values to begin with
-    with np.errstate(invalid="ignore"):  # NaN is the least and the most, without a warning
+    result[rows] = values  # initialised with one of its values
+    with np.errstate(invalid="ignore"):  # NaN propagates, without a warning
         call.at(result, rows, values)
     return result
 
@@ -134,7 +134,7 @@ def _summed(rows: NDArray[np.integer], values: NDArray[Any], count: int) -> NDAr
 def _ellipses(
     spread: NDArray[np.float64], pixels: NDArray[Any], size: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
-    """Return lengths and angle of the ellipses of the same second moments."""
+    """Return axis lengths and orientation of the ellipses with the same second moments."""
     n_axes = spread.shape[1]
     measures: dict[str, NDArray[Any]] = {}
     spread = spread / pixels[:, None, None]
@@ -150,7 +150,7 @@ def _ellipses(
         measures["orientation"] = np.where(steepness == 0, round_ones, angle)
         diameter = 2 * np.sqrt(size / np.pi)
     else:
-        # scikit-image takes the eigenvalues of the inertia tensor, which are sums of two of these.
+        # scikit-image uses the eigenvalues of the inertia tensor, which are sums of two of these.
         major, minor = np.sqrt(20 * values[:, 0]), np.sqrt(20 * values[:, 2])
         diameter = 2 * (3 * size / (4 * np.pi)) ** (1 / 3)
     measures |= {"axis_major_length": major, "axis_minor_length": minor}
@@ -158,7 +158,7 @@ def _ellipses(
 
 
 def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Return how much each pixel of a plane adds to the outline of its region, in pixels."""
+    """Return the contribution of each pixel of a plane to its region's perimeter, in pixels."""
     framed = np.pad(regions, 1)
 
     def around(
@@ -190,11 +190,11 @@ def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 def euler_counts(
     labels: NDArray[np.integer[Any]], ids: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """Return vertices - edges + faces (- cubes) of regions, by id: their Euler numbers, in sum.
+    """Return vertices - edges + faces (- cubes) of regions, by id; sums over parts: Euler numbers.
 
-    Pixels are closed squares or cubes: those that touch at a corner are connected. Counted are
-    the cells of which the last pixel, along each axis, is not the first one of the part. Within a
-    cell, pixels of a label are of one region.
+    Pixels are closed squares or cubes: those that touch at a corner are connected. Cells count
+    whose last pixel, along each axis, is not the first one of the part. Pixels of one label within
+    a cell belong to one region.
     """
     n_axes, inner = labels.ndim, [slice(1, n) for n in labels.shape]
     counts = np.zeros(int(ids.max()) + 1)

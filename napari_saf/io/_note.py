@@ -1,4 +1,4 @@
-"""What a mask says of itself: names, colours, sizes, prototypes and recipe, as JSON in the file."""
+"""Metadata note of a mask: names, colours, sizes, prototypes and recipe, as JSON in the file."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from napari_saf.io._readers import library
 from napari_saf.io._recipe import LabelEntry, PrototypeSet
 
 NOTE_KEY = "napari-saf"
-"""Name of the text in a PNG file, and of the attribute of an OME-Zarr, that holds the note."""
+"""Name of the PNG text chunk and of the OME-Zarr attribute that contain the note."""
 TIFF_KEY = "Info"
-"""Entry of ImageJ's metadata that does, in a TIFF file; ImageJ keeps it and shows it."""
+"""Entry of the ImageJ metadata that contains the note in a TIFF; ImageJ preserves it."""
 _IMAGEJ_METADATA, _NIFTI_COMMENT = 50839, 6
 _KIND = "labels"
 _MOST_CHARACTERS = 2**24
 _MOST_ZARR_BYTES = 2**26
-"""Of the attributes of an OME-Zarr, which hold the note in many lines, and names and colours."""
+"""Maximum size of the attributes of an OME-Zarr: the indented note, names and colours."""
 _MOST_COLORS = 255
-"""Colours of larger labels repeat on screen."""
+"""Number of stored colours; those of larger labels repeat on screen."""
 
 
 class MaskPlace(storage.FileModel):
-    """How a layer of the labels lies over its image, see `Labelling`."""
+    """Placement of a layer of the labels over its image, see `Labelling`."""
 
     shape: list[Annotated[int, Field(gt=0)]]
     scale: list[Annotated[float, Field(gt=0)]]
@@ -43,7 +43,7 @@ class MaskPlace(storage.FileModel):
     channels: int | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the entries, without an affine where there is none."""
+        """Return the entries, without a missing affine."""
         return self.model_dump(exclude=None if self.affine is not None else {"affine"})
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class MaskPlace(storage.FileModel):
 
 
 def check_affine(affine: Sequence[Sequence[float]], n_axes: int) -> None:
-    """Raise ValueError for what is no invertible affine (n_axes + 1, n_axes + 1)."""
+    """Raise ValueError unless an affine (n_axes + 1, n_axes + 1) is invertible."""
     matrix = np.array(affine, float)
     is_square = matrix.shape == (n_axes + 1, n_axes + 1)
     if not (is_square and np.isfinite(matrix).all() and np.linalg.det(matrix) != 0):
@@ -70,7 +70,7 @@ def check_affine(affine: Sequence[Sequence[float]], n_axes: int) -> None:
 
 
 class MaskNote(storage.VersionedModel):
-    """Entries of a note; the recipe is checked by whoever repeats it."""
+    """Entries of a note; the recipe is checked where it is used."""
 
     kind: Literal["labels"]
     axes: str
@@ -91,7 +91,7 @@ def write_note(
 ) -> str:
     """Return the note of a mask, in ASCII; arguments are those of `save_masks`.
 
-    Without prototypes and recipe where it would be too long, or the recipe is not for JSON.
+    Prototypes and recipe are left out if too long, or if the recipe cannot be stored as JSON.
     """
     rows: dict[int, dict[str, object]] = {}
     if prototypes is not None:
@@ -126,12 +126,12 @@ def write_note(
 
 
 def note_path(path: Path) -> Path:
-    """Return the JSON file that holds the note of a ``.npy`` mask, which has no room for one."""
+    """Return the path of the JSON file with the note of a ``.npy`` mask."""
     return path.with_name(f"{mask_stem(path)}.json")
 
 
 def read_note(path: Path) -> MaskNote | None:
-    """Return the note of a mask, None for other files; FormatError if it cannot be read."""
+    """Return the note of a mask, None for other files; raise FormatError if damaged."""
     read = {".tif": _of_tiff, ".tiff": _of_tiff, ".png": _of_png, ".npy": _of_npy}
     read |= dict.fromkeys(NIFTI_SUFFIXES, _of_nifti)
     suffix = mask_suffix(path)
@@ -143,7 +143,7 @@ def read_note(path: Path) -> MaskNote | None:
 
 
 def _parsed(text: object) -> object:
-    """Return what a text says that may be a note, None if it is none."""
+    """Return the parsed content of a text that may be a note, None if it is not."""
     if not isinstance(text, str) or not text.startswith("{") or len(text) > _MOST_CHARACTERS:
         return None
     try:
@@ -187,7 +187,7 @@ def _of_zarr(path: Path) -> object:
 
 
 def zarr_attributes(path: Path) -> dict[str, Any]:
-    """Return the attributes of a zarr group or array, of format 2 or 3; none if there are none."""
+    """Return the attributes of a zarr group or array, of format 2 or 3; may be empty."""
     for name in ("zarr.json", ".zattrs"):
         file = path / name
         if file.is_file():

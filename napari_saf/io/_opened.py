@@ -1,4 +1,4 @@
-"""An image file before its pixels are read: how they lie, and which part of a file is meant."""
+"""An opened image file before its pixels are read, and the request for a part of a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Sizes = dict[str, tuple[float, str]]
-"""Size of a pixel and its unit, by the letter of the axis."""
+"""Pixel size and unit, by axis letter."""
 MOST_PIECE = 2**28
-"""Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
+"""Maximum bytes of a stored chunk, which is decoded as a whole for any part of it."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -24,28 +24,28 @@ class Opened:
     Attributes
     ----------
     axes : str
-        A letter for each axis, ``c`` for the channels; "" if they are not known.
+        A letter for each axis, ``c`` for the channels; "" if unknown.
     read : callable
         Returns all pixels.
     levels : list of arrays or None
-        The image, and smaller ones of a pyramid, of which parts are read; None where it is read
-        whole.
+        The image and the smaller levels of its pyramid, read in parts; None if it can only be read
+        as a whole.
     sizes, origin : dict
-        Size of a pixel with its unit, and where the first pixel lies, by the letter of the axis.
+        Pixel size with unit, and position of the first pixel, by axis letter.
     no_data : float or None
-        The value of pixels without data.
+        Value of pixels without data.
     georeference : tuple
-        The tags of a GeoTIFF, as tifffile writes them.
+        Tags of a GeoTIFF, as arguments of tifffile.
     affine : array of shape (4, 4) or None
-        Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
+        Transform of a voxel (x, y, z, 1) of a NIfTI to scanner space.
     state : dict
-        By which it is seen that the file changed.
+        Values that change with the file.
     notes : tuple of str
-        What a person should know.
+        Messages for the user.
     close : callable
-        Lets go of the file.
+        Closes the file.
     is_squeezed : bool
-        Whether axes of length 1 other than y and x are left out where all pixels are read.
+        Whether axes of length 1 other than y and x are dropped when all pixels are read.
     """
 
     axes: str
@@ -63,10 +63,10 @@ class Opened:
 
 
 class Request(NamedTuple):
-    """What is asked of a file.
+    """Options for opening a file.
 
-    Its series of that `number`, whether a palette gives colours, or indices that are labels,
-    whether it is read in parts, and whether a photograph is turned as EXIF says.
+    The `number` of a series, whether palettes are converted to colours or kept as label indices,
+    whether the file is read in parts, and whether the EXIF orientation is applied.
     """
 
     in_colors: bool = True
@@ -76,7 +76,7 @@ class Request(NamedTuple):
 
 
 def number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> int:
-    """Return the number of the image that is meant; ValueError where a file holds several."""
+    """Return the number of the requested image; raise ValueError if it is ambiguous or missing."""
     n_images = len(titles)
     if number is None and n_images > 1:
         listed = ", ".join(f"{path.name}#{k} ({title})" for k, title in enumerate(titles[:4]))
@@ -88,7 +88,7 @@ def number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> in
 
 
 def letters_of(axes: str) -> str:
-    """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
+    """Return a letter for each axis: unknown ones get the unused letters of t, z, y, x."""
     if axes.count("S") + axes.count("C") > 1:
         raise ValueError(f"axes {axes}: expected one axis of channels")
     letters = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
@@ -98,14 +98,14 @@ def letters_of(axes: str) -> str:
 
 
 def in_order(axes: str) -> list[int]:
-    """Return where the axes other than that of channels are, in the order of labels: t, z, y, x."""
+    """Return the indices of the axes except channels, in the order t, z, y, x."""
     positions = [k for k, name in enumerate(axes) if name != "c"]
     is_known = {axes[k] for k in positions} <= {*"tzyx"}
     return sorted(positions, key=lambda k: "tzyx".find(axes[k])) if is_known else positions
 
 
 def check_pieces(levels: Sequence[Any]) -> None:
-    """Refuse levels that take more memory than what is read of them, by their metadata."""
+    """Raise ValueError for levels with chunks too large to read in parts."""
     from napari_saf.io._checked_store import check_codecs
 
     for level in levels:

@@ -1,9 +1,9 @@
-"""Objects for other programs: GeoJSON (QuPath), ImageJ ROI sets, COCO.
+"""Export of objects: GeoJSON (QuPath), ImageJ ROI sets, COCO.
 
-An outline runs along the edges of pixels, x to the right and y down, with the corner of the first
-pixel at 0, 0; a pixel belongs to what its centre lies in. So masks come back as they were. Images
-are gone through part by part, and what an object has in several is joined once all were seen:
-memory is bounded by a part, and by the outlines of objects that lie in several.
+Outlines follow pixel edges, x to the right and y down, with the corner of the first pixel at
+(0, 0); a pixel belongs to the outline that contains its centre, so masks are restored exactly.
+Images are processed part by part, and outlines across parts are merged at the end: memory is
+bounded by one part and the outlines of objects that span several.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from napari_saf.storage import atomic_write
 
 T = TypeVar("T")
 _SIDE = 512
-"""Of the squares in which outlines are found: all threads wait for shapely meanwhile."""
+"""Side of the squares in which outlines are traced; shapely blocks all threads meanwhile."""
 _MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
-"""How a path of ImageJ goes on."""
+"""Segment types of an ImageJ path."""
 
 
 class AnyObjects(Protocol):
-    """`Objects`, or those of a large image, of which parts are read."""
+    """`Objects`, or those of a large image, read in parts."""
 
     @property
     def labels(self) -> Any: ...
@@ -46,16 +46,16 @@ class AnyObjects(Protocol):
 
 
 def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegions) -> Path:
-    """Save objects, their numbers and the names of their kinds for other programs.
+    """Save outlines, numbers and kind names of objects for other programs.
 
     Parameters
     ----------
     path : path
         Ends in ``.geojson`` (QuPath), ``.zip`` (a set of ROIs of ImageJ) or ``.json`` (COCO). Each
-        plane of a volume is written by itself, with its number. `save_masks` writes the image of
-        numbers, `save_table` what `object_table` measures.
+        plane of a volume is written separately, with its index. `save_masks` writes the numbered
+        image, `save_table` the result of `object_table`.
     objects : Objects or LargeObjects
-        In 2-D or 3-D; those that `split_large` left are read part by part.
+        In 2-D or 3-D; results of `split_large` are read part by part.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     Raises
     ------
     InvalidInput
-        If the suffix is none of these, or there are more axes.
+        If the suffix is unknown, or the objects have more than 3 axes.
     SafError
         If a library is missing or the file cannot be written.
 
@@ -83,7 +83,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
 
 
 def check_outlines(path: str | os.PathLike[str]) -> str:
-    """Return the suffix; raise what `save_objects` would, before the work that objects take."""
+    """Return the suffix; raise the errors of `save_objects` before objects are computed."""
     suffix = check_suffix(as_path(path), [*_WRITERS])
     for name in _LIBRARIES.get(suffix, ()):
         library(name)
@@ -91,7 +91,7 @@ def check_outlines(path: str | os.PathLike[str]) -> str:
 
 
 class _Parts:
-    """Objects part by part, with the last part that each is in, as `LargeRegions` has them."""
+    """Objects part by part, with the last part of each, like `LargeRegions`."""
 
     def __init__(self, objects: AnyObjects) -> None:
         names = ("labels", "kinds", "names")
@@ -107,8 +107,8 @@ class _Parts:
             self.last[numbers.ravel()] = k
 
     def parts(self) -> Iterator[tuple[Region, NDArray[Any]]]:
-        """Yield where each part is, and the numbers of the objects there."""
-        if len(self.kinds) < 2:  # nothing is stored of them
+        """Yield each part and its object numbers."""
+        if len(self.kinds) < 2:  # no objects
             return
         opened = ImageSource.open(self._labels, are_labels=True, are_whole=True)
         for region in self._regions:
@@ -125,9 +125,9 @@ def _name(objects: _Numbered, label: int) -> str:
 def _joined(
     objects: _Numbered, find: Callable[[NDArray[Any], int, int], Iterable[tuple[int, T]]]
 ) -> Iterator[tuple[int, int, list[T]]]:
-    """Yield number, plane, and what is found of the object there, for each object and plane.
+    """Yield number, plane and the pieces found of each object in each plane.
 
-    `find` is given the numbers of a plane of a part, and its first row and column.
+    `find` takes the numbers of a plane of a part, and its first row and column.
     """
     waiting: dict[int, dict[int, list[T]]] = {}
     for k, (region, numbers) in enumerate(objects.parts()):
@@ -145,7 +145,7 @@ def _joined(
 
 
 def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, plane and shapely's polygon of each object in each plane."""
+    """Yield number, plane and shapely polygon of each object in each plane."""
     shapely = library("shapely")
 
     def faces(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
@@ -158,7 +158,7 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
         right = (framed[:, 1:] != framed[:, :-1])[1:-1]
         edges = np.concatenate([_straight(below, right), _straight(right.T, below.T)[..., ::-1]])
         lines = shapely.linestrings(edges[..., ::-1].astype(float))
-        # A polygon for each face of the plane, without needless corners.
+        # A polygon for each face of the plane, without collinear vertices.
         polygons = shapely.simplify(shapely.get_parts(shapely.polygonize(lines)), 0)
         inner = shapely.get_coordinates(shapely.point_on_surface(polygons)).astype(int)
         owners = labels[inner[:, 1], inner[:, 0]]
@@ -175,9 +175,9 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
 
 
 def _straight(edges: NDArray[np.bool_], across: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return ends (n, 2, 2) of the longest straight lines of edges that others do not meet.
+    """Return the ends (n, 2, 2) of maximal straight runs of edges without crossing edges.
 
-    An edge leads from a node to the next along the last axis; `across` are edges along the first.
+    `edges` connect nodes along the last axis, `across` along the first.
     """
     padded = np.pad(edges, ((0, 0), (1, 1)))
     crossing = np.pad(across, ((1, 1), (0, 0)))
@@ -190,7 +190,7 @@ def _straight(edges: NDArray[np.bool_], across: NDArray[np.bool_]) -> NDArray[np
 def _write_list(
     path: Path, head: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]
 ) -> None:
-    """Write a JSON object whose last entry is a long list, one row after another."""
+    """Write a JSON object whose last entry is a long list, row by row."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="ascii") as file:
         file.write(f'{json.dumps(head)[:-1]}, "{name}": [')
         for k, row in enumerate(rows):
@@ -251,7 +251,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
 
 
 def _path(ring: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Return a ring as ImageJ keeps it: how each corner is reached, x and y; at last the end."""
+    """Return a ring as an ImageJ path: segment type, x and y of each vertex, then the end mark."""
     steps = np.full((len(ring), 3), _LINE, np.float32)
     steps[0, 0], steps[:, 1:] = _MOVE, ring
     return np.append(steps.ravel(), np.float32(_CLOSE))
@@ -263,7 +263,7 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
     def runs(
         labels: NDArray[Any], row: int, column: int
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the runs (n, 2) of each object, column by column: from where, to behind where."""
+        """Yield the runs (n, 2) of each object in column-major order: start and exclusive stop."""
         framed = np.pad(labels.T, ((0, 0), (1, 1)))
         is_change = framed[:, 1:] != framed[:, :-1]
         x, y = np.nonzero(is_change & (framed[:, 1:] > 0))
@@ -280,7 +280,7 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
             spans = spans[np.argsort(spans[:, 0])]
             x, (top, bottom) = spans[:, 0] // rows, (spans - spans[:, :1] // rows * rows).T
             box = [x[0], top.min(), x[-1] + 1 - x[0], bottom.max() - top.min()]
-            is_first = np.append(True, spans[1:, 0] != spans[:-1, 1])  # some go on where others end
+            is_first = np.append(True, spans[1:, 0] != spans[:-1, 1])  # adjacent runs are merged
             ends = np.stack([spans[is_first, 0], spans[np.roll(is_first, -1), 1]], axis=1)
             counts = np.diff(ends.ravel(), prepend=0, append=rows * columns)
             yield {

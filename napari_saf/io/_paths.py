@@ -1,4 +1,4 @@
-"""Names of files: which are images, what results are called, and what names may hold."""
+"""File names: suffixes of images, names of results, and valid characters."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from napari_saf.errors import InvalidInput
 
 OME_ZARR_SUFFIX = ".ome.zarr"
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
-"""Masks with nibabel, on the grid of a scan."""
+"""Formats of masks that require nibabel, on the grid of a scan."""
 MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr", *NIFTI_SUFFIXES)
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
 LABELS_MARK = ".labels"
-"""What the name of a mask has between that of its image and its suffix."""
+"""Part of a mask's name between the image name and the suffix."""
 PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")
 PROBABILITY_MARK = ".probabilities"
-"""The same of a file of probability maps."""
+"""The same for files of probability maps."""
 BIOIO_SUFFIXES = {".czi": "bioio-czi", ".lif": "bioio-lif", ".nd2": "bioio-nd2", ".dv": "bioio-dv"}
-"""Files of microscopes, and the plug-in of bioio that reads them."""
+"""Microscope formats by suffix, and the bioio plug-in that reads them."""
 TIFF_SUFFIXES = (".tif", ".tiff", ".lsm", ".stk", ".svs", ".ndpi", ".scn", ".qptiff", ".btf")
 PARTS_SUFFIXES = (*TIFF_SUFFIXES, ".npy", *BIOIO_SUFFIXES)
-"""Files that are read in parts, as folders of zarr are; pictures are read whole."""
+"""Files that are read in parts, like zarr folders; pictures are read as a whole."""
 IMAGE_SUFFIXES: tuple[str, ...] = (
     *(*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
     *NIFTI_SUFFIXES,
@@ -39,7 +39,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def place_in_store(path: Path) -> tuple[Path, tuple[str, ...]] | None:
-    """Return the outermost zarr folder around an image in it, and its place; None without one."""
+    """Return the outermost zarr folder of an image and the path within it; None without one."""
     if path.suffix or path.parent.name == "labels" or not is_zarr(path.parent):
         return None
     around = [parent for parent in path.parents if is_zarr(parent) and parent.suffix]
@@ -51,7 +51,7 @@ def is_zarr(path: Path) -> bool:
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Tell whether a path is a folder of files, not a zarr store, which is one image."""
+    """Return whether a path is a folder of files rather than a zarr store."""
     return path.is_dir() and not is_zarr(path)
 
 
@@ -80,11 +80,11 @@ def image_stem(mask: Path) -> str:
 
 
 def path_beside(mask: Path, ending: str) -> Path:
-    """Return the path of a file beside a mask, called after its image: ``photo.ENDING``.
+    """Return the path of a file beside a mask, named after its image: ``photo.ENDING``.
 
-    Of a mask within an OME-Zarr image (``photo.ome.zarr/labels/NAME``) a file lies beside the
-    image, ``photo.NAME.ENDING``, for a field of a plate in a folder of that name, and a zarr store
-    beside the mask, ``NAME_ENDING``, a plain word as names there are.
+    For a mask within an OME-Zarr image (``photo.ome.zarr/labels/NAME``), a file is saved beside the
+    image as ``photo.NAME.ENDING`` (for a field of a plate in a folder of that name), a zarr store
+    beside the mask as ``NAME_ENDING``.
     """
     if mask.parent.name == "labels" and is_zarr(mask.parent.parent):
         if ending.endswith(".ome.zarr"):
@@ -100,22 +100,22 @@ def path_beside(mask: Path, ending: str) -> Path:
 
 
 def recipe_path(mask: Path) -> Path:
-    """Return where the recipe of a mask lies."""
+    """Return the path of the recipe of a mask."""
     return mask.with_name(f"{image_stem(mask)}.recipe.json")
 
 
 def mask_suffix(path: Path, suffixes: Sequence[str] = MASK_SUFFIXES) -> str | None:
-    """Return the suffix of a name in lower case, or None if it is not a known one."""
+    """Return the suffix of a name in lower case, None if unknown."""
     return next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
 
 
 def keeps_origin(suffix: str | None) -> bool:
-    """Tell whether masks of a format hold where their first pixel lies."""
+    """Return whether masks of a format store the position of their first pixel."""
     return suffix in (OME_ZARR_SUFFIX, *NIFTI_SUFFIXES)
 
 
 def places_lost(suffix: str | None, image: Any) -> dict[str, str]:
-    """Return what masks of a format do not keep of where an image, or labels, lie; what does."""
+    """Return spatial metadata of an image that a mask format loses, and a format that stores it."""
     lost = {}
     if image.origin and not keeps_origin(suffix):
         lost["where the image lies"] = OME_ZARR_SUFFIX
@@ -127,7 +127,7 @@ def places_lost(suffix: str | None, image: Any) -> dict[str, str]:
 
 
 def check_suffix(path: Path, suffixes: Sequence[str]) -> str:
-    """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
+    """Return the suffix of a name in lower case; raise InvalidInput if unknown."""
     suffix = mask_suffix(path, suffixes)
     if suffix is None:
         raise InvalidInput(f"{path}: expected a name that ends in {', '.join(suffixes)}")
@@ -135,7 +135,7 @@ def check_suffix(path: Path, suffixes: Sequence[str]) -> str:
 
 
 def url_of(source: object) -> str | None:
-    """Return the URL that a text, or a path made of it, stands for; None for what is on disk."""
+    """Return the URL of a text, or of a path made of it; None for local files."""
     match = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
     return None if match is None else f"{match[1]}://{match[2]}"
 
@@ -149,18 +149,18 @@ def split_series(path: Path) -> tuple[Path, int | None]:
 
 
 def file_stem(name: str) -> str:
-    """Return a name that every system takes for a file, for a text that may not be one."""
+    """Return a file name valid on all systems, derived from a text."""
     cleaned = "".join(c if c.isalnum() or c in "-_." else " " for c in name)
     return "_".join(cleaned.split()).strip("._")[:80] or "labels"
 
 
 def printable(name: str) -> str:
-    """Return a name as valid text: bytes of a file name that are no text become escapes."""
+    """Return a file name as valid text, with undecodable bytes escaped."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def table_cell(text: str) -> str:
-    """Return a text that spreadsheets show and do not compute: formulas get an apostrophe.
+    """Return a text that spreadsheets do not evaluate: formulas get an apostrophe.
 
     Source: OWASP, CSV injection, https://owasp.org/www-community/attacks/CSV_Injection.
     """
@@ -168,18 +168,18 @@ def table_cell(text: str) -> str:
 
 
 def file_state(file: Path, folder: Path) -> dict[str, Any]:
-    """Return the state of a file, or of a folder that is one image, for what goes to a folder.
+    """Return the state of a file, or of a folder that is one image, as recorded in `folder`.
 
-    ``path`` is relative to that folder, with slashes; ``n_bytes`` is the size of all that is in it
-    and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none. Of a
-    series of a file it is the state of the file.
+    ``path`` is relative to `folder`, with slashes; ``n_bytes`` is the total size and ``modified``
+    the last change in nanoseconds since 1970, both 0 if missing. For a series it is the state of
+    its file.
     """
     image, (file, _) = file, split_series(file)
     inner = [*file.rglob("*"), file] if file.is_dir() else [file]
     states = [path.stat() for path in inner if path.exists()]
     try:
         path = Path(os.path.relpath(image.absolute(), folder.absolute()))
-    except ValueError:  # on Windows, of two drives
+    except ValueError:  # on different Windows drives
         path = image.absolute()
     return {
         "path": path.as_posix(),

@@ -1,4 +1,4 @@
-"""Probability maps: how much each pixel is of each label, as images and as files."""
+"""Probability maps: the soft labels of each pixel, as images and files."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from napari_saf.storage import atomic_write, write_errors
 Kind = Literal["float32", "uint8"]
 _CHUNK = 1024
 _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that a description in XML cannot hold."""
+"""Characters that are invalid in XML."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbabilityStep:
-    """Which maps lie beside a mask: format, type of number, and of which labels; None: of all."""
+    """Probability maps saved beside a mask: format, number type and labels; None: all labels."""
 
     suffix: str = parameter(
         ".ome.zarr", label="Format", choices=PROBABILITY_SUFFIXES, help="Format of the maps."
     )
-    kind: Kind = parameter("float32", label="Numbers", help="In bytes, 0 to 255 are 0 to 1.")
+    kind: Kind = parameter("float32", label="Numbers", help="As bytes, 0 to 255 stand for 0 to 1.")
     labels: tuple[int, ...] | None = parameter(
         None, label="Labels", none="all", help="Maps of these labels only."
     )
@@ -56,12 +56,12 @@ def probability_maps(
     Parameters
     ----------
     problem : Problem
-        What was labelled.
+        The labelled problem.
     result : Segmentation
-        What came of it, with its assignment.
+        Its result, with the assignment.
     labels : sequence of int, optional
-        Which labels, 1 or more; the map of one that the result does not know is 0. None: all that
-        own a pixel.
+        Labels to map, 1 or more; the map of a label unknown to the result is 0. None: all labels
+        with at least one pixel.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def probability_maps(
 
     Notes
     -----
-    A run at a reduced size (`max_side`) has its maps interpolated: there, and where regions that no
-    stroke touches were left out (`connected`), the largest map need not be that of the label.
+    Maps of a run at a reduced size (`max_side`) are interpolated: then, and where regions without
+    strokes were removed (`connected`), the largest map may differ from the label.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def probability_maps(
     check_kind(result, Segmentation, "result", "a Segmentation")
     if len(result.assignment) != problem.n_nodes:
         raise InvalidInput(
-            f"result: expected soft labels of {problem.n_nodes} nodes, as the problem has, got "
+            f"result: expected soft labels of the problem's {problem.n_nodes} nodes, got "
             f"{len(result.assignment)}"
         )
     numbers = labels_of(result) if labels is None else labels
@@ -96,7 +96,7 @@ def probability_maps(
 
 
 def labels_of(result: Segmentation) -> list[int]:
-    """Return the labels of a result that own a pixel, ascending."""
+    """Return the labels of a result with at least one pixel, ascending."""
     images = result.labels if isinstance(result.labels, list) else [result.labels]
     return sorted({int(label) for image in images for label in count_labels(image)[0]})
 
@@ -107,10 +107,10 @@ def soft_images(
     numbers: NDArray[np.int64],
     labels: Collection[int],
 ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
-    """Return columns of an assignment, of labels by number, as `probability_maps` does."""
+    """Return the columns of labels of an assignment as images, see `probability_maps`."""
     chosen = [as_whole(label) for label in labels]
     if not chosen or not all(label is not None and label > 0 for label in chosen):
-        raise InvalidInput(f"labels: expected some, whole numbers of 1 and above, got {labels!r}")
+        raise InvalidInput(f"labels: expected whole numbers of 1 and above, got {labels!r}")
     images: list[Any] = []
     for label in chosen:
         columns = assignment[:, np.flatnonzero(numbers == label)]
@@ -133,14 +133,14 @@ def save_probabilities(
     axes: str | None = None,
     origin: Sequence[float] | None = None,
 ) -> Path:
-    """Save probability maps, the axis of channels first, each channel called as its label is.
+    """Save probability maps with the channel axis first, each channel named after its label.
 
     Parameters
     ----------
     path : path
         Ends in ``.ome.zarr`` (OME-Zarr 0.5), ``.tif`` (OME-TIFF) or ``.npy`` (the array alone).
     maps : array of shape (n_labels, ...)
-        Numbers from 0 to 1, as of `probability_maps`.
+        Numbers from 0 to 1, see `probability_maps`.
     labels : sequence of int, optional
         The label of each map; None: 1, 2, ...
     names : mapping of int to str, optional
@@ -148,14 +148,14 @@ def save_probabilities(
     colors : mapping of int to sequence of float, optional
         Red, green and blue in [0, 1] of labels, for viewers of OME-Zarr; others are white.
     kind : "float32" or "uint8"
-        Numbers as they are, or bytes, 255 for 1.
+        Stored type: numbers from 0 to 1, or bytes with 255 for 1.
     scale, units, axes, origin : optional
         As for `save_masks`, of the axes after that of the labels.
 
     Raises
     ------
     InvalidInput
-        If the suffix is unknown, or the maps are none.
+        If the suffix is unknown, or the maps are invalid.
     SafError
         If the file cannot be written.
 
@@ -205,7 +205,7 @@ def _maps_of(
     names: Mapping[int, str],
     colors: Mapping[int, Sequence[float]],
 ) -> _Maps:
-    """Return maps with the title and colour of each label."""
+    """Return maps with title and colour of each label."""
     titles = [printable(check_name(n, names.get(n) or f"label {n}")) for n in labels]
     tints = [check_color(colors.get(n, (1, 1, 1)))[:3] for n in labels]
     return _Maps(array, axes, mask_stem(path), titles, tints)
@@ -221,7 +221,7 @@ class _Maps:
 
     @property
     def place(self) -> int:
-        """Where the axis of channels goes: OME wants time before it."""
+        """Index of the channel axis, which follows time in OME."""
         return int(self.axes.names.startswith("t"))
 
     @property
@@ -244,7 +244,7 @@ class _Maps:
 
 
 class ProbabilityStore:
-    """Probability maps that are written tile by tile; no OME-Zarr until `finish`.
+    """Probability maps written tile by tile; no valid OME-Zarr until `finish`.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ class ProbabilityStore:
         self._maps = _maps_of(path, empty, step.labels, axes, names, colors)
 
     def create(self, chunk: Sequence[int], shard: Sequence[int]) -> None:
-        """Make the empty array, of which a tile is a shard."""
+        """Create the empty array, with one shard per tile."""
         import zarr
 
         def placed(sides: Sequence[int], n_maps: int) -> tuple[int, ...]:
@@ -303,7 +303,7 @@ class ProbabilityStore:
             array[(*region[:at], slice(None), *region[at:])] = np.moveaxis(stored, 0, at)
 
     def finish(self) -> None:
-        """Write the metadata by which it is an image."""
+        """Write the OME-Zarr metadata."""
         import zarr
 
         with write_errors(self.path):

@@ -1,4 +1,4 @@
-"""Files of what labels stand for: prototypes, with names and colours or plain."""
+"""Files of prototypes, as plain arrays or with names and colours."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from napari_saf.io._source import read_image
 from napari_saf.problem import ImageOptions
 
 _MOST_TABLE_BYTES = 2**25
-"""65,535 prototypes of 20 features take half of it."""
+"""Maximum file size; 65,535 prototypes of 20 features take half of it."""
 _HOW_TO_SEPARATE = "write decimal points (0.1,0.9), or separate the columns by semicolons (0,1;0,9)"
 _IS_UNCLEAR = re.compile(r"\s*[+-]?\d+,\d+\s*").fullmatch
-"""Of a line: whether it may be one number with a decimal comma."""
+"""Matches a line that may be one number with a decimal comma."""
 
 
 class _PrototypeFile(storage.VersionedModel):
@@ -42,10 +42,10 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
     Parameters
     ----------
     path : path
-        Ends in ``.npy`` or ``.csv`` (comma separated, no header), which hold the numbers alone, a
-        row each, or in ``.json``, with names, colours, features and scaling as well.
+        Ends in ``.npy`` or ``.csv`` (comma separated, no header), which store the vectors
+        alone, one per row, or in ``.json``, with names, colours, features and scaling.
     prototypes : array of shape (n_prototypes, n_features) or PrototypeSet
-        Row l - 1 of an array stands for label l; rows that are not finite are left out.
+        Row l - 1 of an array represents label l; rows that are not finite are left out.
 
     Raises
     ------
@@ -80,23 +80,23 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         if suffix == ".npy":
             np.save(file, prototypes.vectors, allow_pickle=False)
         else:
-            # str of a float32 is the shortest text that gives it back.
+            # str of a float32 is the shortest text that restores it.
             np.savetxt(file, prototypes.vectors.astype(str), fmt="%s", delimiter=",")
     return target
 
 
 def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
-    """Load what `save_prototypes` wrote; nothing in the file is executed.
+    """Load a file of prototypes; file content is never executed.
 
-    From ``.npy`` and ``.csv`` come the numbers alone: row l - 1 then stands for label l. Columns of
-    a ``.csv`` are separated by commas, or by semicolons or tabs, with decimal commas or points.
+    ``.npy`` and ``.csv`` contain vectors alone: row l - 1 represents label l. Columns of a ``.csv``
+    are separated by commas, or by semicolons or tabs, with decimal commas or points.
 
     Raises
     ------
     FormatError
         Naming the file and what is wrong with it: not JSON, of an unknown version, an entry
-        that is unknown, missing or of the wrong kind, numbers that are not finite; a table of
-        which each line, such as ``0,1``, may be one number or two.
+        that is unknown, missing or of the wrong kind, numbers that are not finite; or an
+        ambiguous table, whose lines, such as ``0,1``, may be one number or two.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Read an array of numbers from ``.npy`` or ``.csv`` (no header), see `_numbers_of`.
 
-    FormatError names the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
+    FormatError names the file and its fault, such as a ``.csv`` of more than 32 MiB.
     """
     file = as_path(path)
     suffix = file.suffix.lower()
@@ -132,8 +132,8 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 def _numbers_of(text: str) -> NDArray[np.float64]:
     """Return the rows of a table of numbers.
 
-    Semicolons or tabs separate columns where there are any, commas otherwise. A comma in a cell is
-    the decimal sign.
+    Columns are separated by semicolons or tabs if present, otherwise by commas. A comma within a
+    cell is the decimal sign.
     """
     separator = next((sign for sign in ";\t" if sign in text), ",")
     rows = [row for row in csv.reader(text.splitlines(), delimiter=separator) if "".join(row)]
@@ -161,7 +161,7 @@ def _number(cell: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaintedClass:
-    """Name of a class, and its colour: red, green, blue, each from 0 to 1."""
+    """Name and colour of a class: red, green, blue, each from 0 to 1."""
 
     name: str
     color: tuple[float, float, float]

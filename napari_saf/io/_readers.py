@@ -1,7 +1,7 @@
-"""Readers of image files: a format is a function here, and serves memory, tiles and folders alike.
+"""Readers of image files, one function per format.
 
-What a reader returns says how the pixels lie and reads none of them: `ImageSource` reads parts,
-`read_image` all.
+A reader returns an `Opened` without reading pixels: `ImageSource` reads parts of it, `read_image`
+all.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from napari_saf.io._zarr import images_of_group, open_zarr
 from napari_saf.storage import check_room, check_unpacked
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
-"""Note in an indexed PNG whose indices count, not its colours."""
+"""Comment of an indexed PNG whose indices, not colours, are the content."""
 _METADATA = ("zarr.json", ".zarray", ".zattrs")
 _PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
-"""Of a PNG: bits of a channel, and the type of its colours."""
+"""Header fields of a PNG: bits per channel and colour type."""
 _GEOREFERENCE_TAGS = (33550, 33922, 34264, 34735, 34736, 34737)
-"""Of GeoTIFF: size of a pixel, tie points, transformation, keys of the coordinate system."""
+"""GeoTIFF tags: pixel size, tie points, transformation, keys of the coordinate system."""
 _ORIENTATION = 0x0112
-"""Of EXIF."""
+"""EXIF tag of the orientation."""
 _NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
 _TIFF_MARKS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""With which a TIFF begins, whatever its suffix is: those of slide scanners, of LSM and STK."""
+"""First bytes of a TIFF of any suffix, such as of slide scanners, LSM and STK."""
 _NO_RGB = {5: "inks (CMYK)", 8: "CIELAB colours", 9: "CIELAB colours", 10: "CIELAB colours"}
-"""Of TIFF, by the photometric interpretation."""
+"""Unsupported colour spaces by TIFF photometric interpretation."""
 _YCBCR, _NOT_CONVERTED = 6, {1, 5, 8, 32773, 32946}
-"""JPEG in a TIFF is converted to RGB; what these compressions hold is not."""
+"""YCbCr, and compressions that do not convert it to RGB on decoding, unlike JPEG."""
 _NO_DATA_TAG = 42113
-"""In which GDAL keeps the value of pixels without data, a text."""
+"""Tag of GDAL with the value of pixels without data, as text."""
 
 
 def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
-    """Open an image file, a folder of zarr, or what is behind a URL; ``file.tif#1`` is a series."""
+    """Open an image file, a zarr folder or a URL; ``file.tif#1`` is a series."""
     url = url_of(path)
     if url is not None:
         return _open_url(url)
@@ -90,21 +90,21 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
 
 
 def _reader_of(file: Path) -> Callable[[Path, Request], Opened]:
-    """Return what reads a file, by its suffix or, of others, by its first bytes."""
+    """Return the reader of a file, by its suffix, or else by its first bytes."""
     suffix = mask_suffix(file, [*READERS])
     if suffix is not None:
         return READERS[suffix]
     with file.open("rb") as stream:
         begin = stream.read(4)
     if begin == b"PK\3\4":
-        raise ValueError("it is an archive (zip): unpack it, and name what is in it")
+        raise ValueError("it is an archive (zip): unpack it, and give the files in it")
     return _open_tiff if begin in _TIFF_MARKS else _open_picture
 
 
 def images_in(path: Path) -> list[Path]:
     """Return the images of a file: itself, ``file.tif#0`` and on, or the folders of a plate.
 
-    A file that cannot be read is an image: what is wrong is told by whoever reads it.
+    An unreadable file counts as one image, so that reading it reports the error.
     """
     file, number = split_series(path)
     if number is not None or url_of(path) is not None or not file.exists():
@@ -136,10 +136,10 @@ def _of_series(file: Path, number: int) -> Path:
 
 
 def differs_in_napari(path: Path) -> bool:
-    """Tell whether napari's own reader shows other pixels than `read_image`.
+    """Return whether the builtin reader of napari returns other pixels than `read_image`.
 
-    The first of several series, photographs as they are stored, 8 bits of the 16 of a colour PNG;
-    none of the files of microscopes; axes in another order.
+    It reads only the first series, ignores EXIF orientation, reduces 16-bit colour PNG to 8 bits,
+    cannot read microscope formats, and keeps another order of axes.
     """
     file, number = split_series(path)
     if number is not None or file.suffix.lower() in BIOIO_SUFFIXES:
@@ -158,18 +158,18 @@ def differs_in_napari(path: Path) -> bool:
 
 
 def _is_deep_colour(header: bytes) -> bool:
-    """Tell whether a file that begins so is a PNG of colours of 16 bits."""
+    """Return whether the header is that of a colour PNG of 16 bits per channel."""
     match = _PNG_HEADER.match(header)
     return match is not None and match[1] == b"\x10" and match[2] in (b"\x02", b"\x04", b"\x06")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
-    """Return the images among files and folders; a folder stands for the images in it.
+    """Return the images in files, folders and patterns.
 
-    So does a file that holds several: the series of a TIFF, the fields of a plate. A path with
-    ``*`` or ``?`` that is no file stands for the images and folders that fit it.
-    What an earlier run left in a folder (``name.labels``, ``name.probabilities``, ...) is not taken
-    for images; InvalidInput if there are no others.
+    A folder is expanded to the images in it, a file of several images to the series of a TIFF or
+    the fields of a plate, and a path with ``*`` or ``?`` to the matching images and folders.
+    Outputs of earlier runs in a folder (``name.labels``, ``name.probabilities``, ...) are skipped;
+    InvalidInput if no images remain.
     """
     images: list[Path] = []
     for path in paths:
@@ -177,7 +177,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
             matches = map(Path, sorted(glob.glob(str(path))))
             inside = [match for match in matches if _is_image(match) or is_plain_folder(match)]
             if not inside:
-                raise InvalidInput(f"{path}: no image fits this pattern")
+                raise InvalidInput(f"{path}: no image matches this pattern")
             images += find_images(inside)
         elif not is_plain_folder(path):
             images += images_in(path)
@@ -191,7 +191,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    """Tell by its name whether a file in a folder is an image, and not what a run has left."""
+    """Return whether a file in a folder is an image by its name, and no output of a run."""
     if path.name.startswith(".") or mask_stem(path).endswith(RESULT_MARKS):
         return False
     return is_zarr(path) or (not path.is_dir() and path.name.lower().endswith(IMAGE_SUFFIXES))
@@ -203,7 +203,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
-        raise ValueError("it holds Python objects, which are not opened: save the array") from error
+        raise ValueError("it contains Python objects, which are not loaded") from error
     is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
     n_axes = array.ndim - is_rgb
     names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""
@@ -216,7 +216,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
 
 
 def _open_picture(path: Path, request: Request) -> Opened:
-    """Open what Pillow knows: upright, and an indexed picture as indices if they are labels."""
+    """Open a picture with Pillow, upright; an indexed one as indices if they are labels."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -225,12 +225,12 @@ def _open_picture(path: Path, request: Request) -> Opened:
         return _open_with_bioio(path, request)
     with opened as picture:
         is_labels = not request.in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
-        # Photographs of telephones are followed by others: previews, maps of brightness or depth.
+        # Phones append further images to photographs: previews, gain maps, depth maps.
         n_frames = 1 if picture.format == "MPO" else getattr(picture, "n_frames", 1)
         is_indices = picture.mode == "P" and is_labels and n_frames == 1
         with path.open("rb") as stream:
             is_deep = _is_deep_colour(stream.read(32))
-        # Of an animation all frames are kept; four bytes hold a pixel of any mode of Pillow.
+        # An animation keeps all frames; a pixel of any Pillow mode takes at most four bytes.
         n_bytes = picture.width * picture.height * (1 if is_indices else 4 * n_frames)
         n_bytes *= 2 if is_deep else 1
         mode = "RGB" if picture.mode == "CMYK" else None
@@ -241,14 +241,14 @@ def _open_picture(path: Path, request: Request) -> Opened:
         if is_indices:
             with Image.open(path) as picture:
                 return np.asarray(picture)
-        if is_deep:  # Pillow would keep 8 bits of the 16
+        if is_deep:  # Pillow would reduce 16 bits to 8
             import imagecodecs
 
             array = np.asarray(imagecodecs.png_decode(path.read_bytes()))
         else:
             import imageio.v3 as iio
 
-            # By name: left to itself imageio offers the file to every plugin it has, even FFmpeg.
+            # By name: otherwise imageio tries every plugin, even FFmpeg.
             index: Any = ... if n_frames > 1 else 0
             rotate = request.upright and n_frames == 1
             array = iio.imread(path, index=index, plugin="pillow", mode=mode, rotate=rotate)
@@ -269,9 +269,9 @@ def _open_picture(path: Path, request: Request) -> Opened:
 
 
 def _images_of_tiff(file: Any) -> list[list[Any]]:
-    """Return the series that each image of a TIFF file is made of.
+    """Return the series that make up each image of a TIFF file.
 
-    Pages that were appended one by one, each a series, are one stack if they are alike.
+    Pages appended one by one, each a series, form one stack if they have equal properties.
     """
     series = list(file.series)
     kinds = {item.kind for item in series}
@@ -289,7 +289,7 @@ def _open_tiff(path: Path, request: Request) -> Opened:
         for element in ElementTree.fromstring(file.ome_metadata).iter() if file.is_ome else ():
             name = element.get("FileName")
             if name and not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
-                raise ValueError(f"its pixels are said to be outside its folder, in {name}")
+                raise ValueError(f"its pixels are stored outside its folder, in {name}")
         images = _images_of_tiff(file)
         if not images:
             raise ValueError("it holds no image")
@@ -312,7 +312,7 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
         photometric == _YCBCR and series.keyframe.compression in _NOT_CONVERTED
     ):
         raise ValueError(f"it holds {_NO_RGB.get(photometric, 'YCbCr colours')}; save it as RGB")
-    # Of RGBA with the channels last alpha is left out as of any picture.
+    # The alpha channel of RGBA with channels last is dropped, as in any picture.
     has_alpha = {1, 2} & {*series.keyframe.extrasamples} and "S" in series.axes
     has_alpha = has_alpha and not (series.axes[-1] == "S" and series.shape[-1] == 4)
     has_palette = request.in_colors and photometric == tifffile.PHOTOMETRIC.PALETTE
@@ -325,7 +325,7 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
         check_room(sum(item.nbytes for item in several), n_stored)
         arrays = [item.asarray() for item in several]
         array = np.stack(arrays) if len(arrays) > 1 else arrays[0]
-        if has_palette:  # tables hold 16 bits a channel
+        if has_palette:  # colour tables have 16 bits per channel
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
         if has_alpha:
             colors = range(array.shape[axes.index("c")] - 1)
@@ -354,7 +354,7 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
             for tag in map(series.keyframe.tags.get, _GEOREFERENCE_TAGS)
             if tag is not None
         ),
-        notes=(f"{n_missing} of {len(planes)} planes are not there and count as 0",)
+        notes=(f"{n_missing} of {len(planes)} planes are missing and count as 0",)
         * bool(n_missing),
         close=file.close,
     )
@@ -403,7 +403,7 @@ def library(name: str, extra: str = "objects") -> ModuleType:
 
 
 def _open_nifti(path: Path, request: Request) -> Opened:
-    """Open a NIfTI, whose voxels lie as x, y, z, time, channels, in axes of the opposite order."""
+    """Open a NIfTI, whose axes x, y, z, time, channels are reversed."""
     nibabel: Any = library("nibabel", "nifti")
     image = nibabel.load(path)
     header, letters = image.header, "xyztc"[: len(image.shape)]
@@ -411,7 +411,7 @@ def _open_nifti(path: Path, request: Request) -> Opened:
         raise ValueError(f"expected up to 5 axes, got shape {image.shape}")
     space, time = header.get_xyzt_units()
     units = {"t": _NIFTI_UNITS.get(time, "s"), "c": ""}
-    unit = _NIFTI_UNITS.get(space, "mm")  # as other programs take one that is not said
+    unit = _NIFTI_UNITS.get(space, "mm")  # the default of other programs
     zooms = zip(letters, map(float, header.get_zooms()), strict=True)
     sizes = {name: (size, units.get(name, unit)) for name, size in zooms if 0 < size < math.inf}
     sizes.pop("c", None)
@@ -426,7 +426,7 @@ def _open_nifti(path: Path, request: Request) -> Opened:
 
 
 def _open_with_bioio(path: Path, request: Request) -> Opened:
-    """Open what a plug-in of bioio reads, plane by plane; its scenes are images."""
+    """Open a file with a plug-in of bioio, plane by plane; its scenes are images."""
     reader = _bioio_reader(path)
     reader.set_scene(number_of_image(path, request.number, reader.scenes))
     levels: list[Any] = []
@@ -452,7 +452,7 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 
 
 def _bioio_reader(path: Path) -> Any:
-    """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
+    """Return the bioio reader of a file; raise SafError with the plug-in to install."""
     plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
     fault = "" if plugin else f"its content is none of {suffixes} or a picture such as .png; "
     try:
@@ -468,12 +468,12 @@ def _bioio_reader(path: Path) -> Any:
         raise SafError(f"{fault}no plug-in of bioio reads it{lacking}") from error
     try:
         return reader(path, chunk_dims=["Y", "X"])
-    except TypeError:  # of a reader whose chunks are planes anyway
+    except TypeError:  # for readers whose chunks are always planes
         return reader(path)
 
 
 def _unit_of(reader: Any, axis: str, path: Path) -> str:
-    """Return the unit of an axis; a reader that does not say it keeps that of OME, or has µm."""
+    """Return the unit of an axis from the reader or its OME metadata, by default µm."""
     unit = getattr(reader.dimension_properties, axis).unit
     if unit is None and path.suffix.lower() not in BIOIO_SUFFIXES:
         with contextlib.suppress(NotImplementedError):
@@ -483,7 +483,7 @@ def _unit_of(reader: Any, axis: str, path: Path) -> str:
 
 
 def _planes_of(reader: Any) -> Any:
-    """Return the pixels of a scene, tiles of a mosaic side by side, without axes of length 1."""
+    """Return the pixels of a scene, with mosaic tiles stitched, without axes of length 1."""
     pixels = reader.xarray_dask_data
     if "M" in pixels.dims:
         with contextlib.suppress(NotImplementedError):
@@ -512,12 +512,12 @@ def _open_folder(path: Path, request: Request) -> Opened:
     opened.no_data = _number(dict(first.attrs).get("_FillValue"))
     if missing > 0:
         value = f"{first.fill_value}, as zarr has it"
-        opened.notes = (f"{missing} chunks are not there and count as {value}",)
+        opened.notes = (f"{missing} chunks are missing and count as {value}",)
     return opened
 
 
 def _open_url(url: str) -> Opened:
-    """Open a zarr behind a URL: how many of its chunks are there is not known."""
+    """Open a zarr at a URL, without counting its missing chunks."""
     from napari_saf.io._checked_store import url_store
 
     store = url_store(url)
@@ -531,7 +531,7 @@ def _open_url(url: str) -> Opened:
 
 
 def state_of(path: Path) -> dict[str, Any]:
-    """Return the state of a file, or of the chunks of an array, and how many files it has."""
+    """Return the state of a file, or of the chunks of an array with their number."""
     state = {key: value for key, value in file_state(path, path.parent).items() if key != "path"}
     files = [name for _, _, names in os.walk(path) for name in names]
     chunks = [name for name in files if not name.startswith(".") and name not in _METADATA]
@@ -545,4 +545,4 @@ READERS: dict[str, Callable[[Path, Request], Opened]] = {
     ".nii.gz": _open_nifti,
     **dict.fromkeys(BIOIO_SUFFIXES, _open_with_bioio),
 }
-"""By suffix; pictures that Pillow knows have none of these."""
+"""Readers by suffix; Pillow reads pictures of other suffixes."""

@@ -1,4 +1,4 @@
-"""Files of recipes, and the prototypes of labels, which they may hold."""
+"""Files of recipes, and the prototypes of labels that they may contain."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS
 
 _MOST_TAUGHT = 256
-"""Prototypes in a recipe, unless there are more labels."""
-_GIVEN = "was given as an array, which a recipe cannot repeat"
+"""Maximum number of prototypes in a recipe, unless there are more labels."""
+_GIVEN = "was given as an array, which a recipe cannot store"
 
 
 class LabelEntry(storage.FileModel):
-    """What a file says of a label, and the prototypes that stand for it."""
+    """Entry of a label: name, colour and prototypes."""
 
     label: Annotated[int, Field(gt=0)]
     name: storage.Text = ""
@@ -48,9 +48,9 @@ class _Regions(storage.FileModel):
 
 
 class DigestEntry(storage.FileModel):
-    """Checksums of an image, and of the labels of its run in blocks; of the versions of a recipe.
+    """Checksums of an image and, in blocks, of its labels.
 
-    There, earlier versions take no notice of it.
+    Stored in the provenance of a recipe, where earlier versions ignore them.
     """
 
     image: str
@@ -58,7 +58,7 @@ class DigestEntry(storage.FileModel):
 
     @classmethod
     def of_recipe(cls, provenance: Mapping[str, Any]) -> list[DigestEntry]:
-        """Return the digests in the provenance of a recipe; an empty list if there are none."""
+        """Return the digests in the provenance of a recipe; may be empty."""
         versions = provenance.get("versions")
         entries = versions.get("digest") if isinstance(versions, dict) else None
         try:
@@ -68,7 +68,7 @@ class DigestEntry(storage.FileModel):
 
 
 class RecipeFile(storage.VersionedModel):
-    """Entries of a recipe; those of any type say where it comes from and are not used."""
+    """Entries of a recipe; those of any type are provenance and not used."""
 
     method: Any = Field(None, validate_default=True)
     parameters: dict[Any, Any] = Field(default_factory=dict)
@@ -85,17 +85,17 @@ class RecipeFile(storage.VersionedModel):
 
     @property
     def options(self) -> ImageOptions | None:
-        """How the image of the run became a problem."""
+        """Options by which the image of the run became a problem."""
         return None if self.input is None else ImageOptions.from_plain(self.input)
 
     @property
     def prototypes(self) -> PrototypeSet | None:
-        """What strokes taught."""
+        """Prototypes learned from strokes."""
         return None if self.taught is None else PrototypeSet.from_entries(self.taught, self.options)
 
     @property
     def about(self) -> dict[str, Any]:
-        """The entries that say where the recipe comes from."""
+        """The provenance of the recipe."""
         names = ("versions", "images", "files", "labels", "uncertainty")
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
@@ -109,20 +109,20 @@ class RecipeFile(storage.VersionedModel):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PrototypeSet:
-    """What stands for the labels of an image, to label others with.
+    """Prototypes of the labels of an image, for labelling other images.
 
     Parameters
     ----------
     vectors : array of shape (n_prototypes, n_features)
         Finite numbers.
     labels : array of int of shape (n_prototypes,), optional
-        The label that each stands for, 1 or more; a label may have several. None: 1, 2, ...
+        The label of each prototype, 1 or more; a label may have several. None: 1, 2, ...
     names : mapping of int to str
-        Names by label; not all need one.
+        Names by label; may be incomplete.
     colors : mapping of int to sequence of float
-        Red, green and blue in [0, 1], by label; not all need one.
+        Red, green and blue in [0, 1], by label; may be incomplete.
     options : ImageOptions or None
-        The features that the prototypes are made of, and the scaling of the image before.
+        Features and image scaling of the prototypes.
 
     Examples
     --------
@@ -170,19 +170,19 @@ class PrototypeSet:
         names: Mapping[int, str] | None = None,
         colors: Mapping[int, Sequence[float]] | None = None,
     ) -> PrototypeSet:
-        """Return what stands for the labels of an image: a few means of the features of each.
+        """Return prototypes of the labels of an image: a few means of the features of each.
 
-        One mean of a label that appears in several ways would be like none of them.
+        Several means represent labels of varied appearance, unlike a single one.
 
         Parameters
         ----------
         problem : Problem
             Of the image, in the features in which others will be labelled.
         labels : array of int, optional
-            Image-shaped or (n_nodes,), 0 where not known: a result, a corrected mask, strokes.
+            Image-shaped or (n_nodes,), 0 for unknown: a result, a corrected mask or strokes.
             None: the seeds of the problem.
         n_each : int
-            >= 1; means of a label at most, fewer where fewer of its nodes differ.
+            Maximum number of means per label, >= 1; fewer if it has fewer distinct nodes.
         names, colors : mapping, optional
             By label.
         """
@@ -191,7 +191,7 @@ class PrototypeSet:
         except InvalidInput as error:
             raise InvalidInput(f"labels: {str(error).removeprefix('seeds: ')}") from error
         if labelled.seeds is None:
-            raise InvalidInput("labels: expected some, or a problem with seeds")
+            raise InvalidInput("labels: expected an array, or a problem with seeds")
         n_means = as_whole(n_each)
         if n_means is None or n_means < 1:
             raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
@@ -210,7 +210,7 @@ class PrototypeSet:
         colors: Mapping[int, Sequence[float]] | None = None,
         options: ImageOptions | None = None,
     ) -> PrototypeSet:
-        """Return prototypes by label, the inverse of `by_label`; names of others are left out."""
+        """Return the set of prototypes given by label, the inverse of `by_label`."""
         if not points:
             raise InvalidInput("prototypes: expected those of at least one label")
         if len({vectors.shape[1] for vectors in points.values()}) > 1:
@@ -226,10 +226,10 @@ class PrototypeSet:
 
     @classmethod
     def fit(cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]) -> PrototypeSet | None:
-        """Return `from_labels`, or None where the features are of this image alone.
+        """Return `from_labels`, or None if the features do not transfer to other images.
 
-        Labels of several images are a list. Of many labels fewer means each, one at least: a
-        recipe stays small, and 300 labels take no longer than 32.
+        Labels of several images are a list. The number of means per label decreases with the
+        number of labels, to at least one, which bounds the size of a recipe and the run time.
         """
         options = problem.options
         extractor = None if options is None else options.extractor
@@ -244,7 +244,7 @@ class PrototypeSet:
     def from_entries(
         cls, entries: Sequence[LabelEntry], options: ImageOptions | None
     ) -> PrototypeSet:
-        """Return the prototypes that a file lists by label."""
+        """Return the prototypes from the label entries of a file."""
         by_label = {entry.label: entry for entry in entries}
         if len(by_label) < len(entries):
             raise InvalidInput("labels: expected each label once")
@@ -277,12 +277,12 @@ class PrototypeSet:
         return rows
 
     def arguments(self) -> dict[str, Any]:
-        """Return the parameters of the assignment flow that labels by these prototypes."""
+        """Return the prototypes as parameters of the assignment flow."""
         return {"prototypes": self.vectors, "prototype_labels": self.labels}
 
     @property
     def named(self) -> dict[str, Any]:
-        """Names and colours, as `save_masks` takes them."""
+        """Names and colours as arguments of `save_masks`."""
         return {"names": self.names, "colors": self.colors}
 
     def by_label(self) -> dict[int, NDArray[np.float32]]:
@@ -292,18 +292,18 @@ class PrototypeSet:
 
 
 def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
-    """Return the recipe of a run as that of its regions at a level; None: of its labels."""
+    """Return a recipe with the level of regions; None: for labels."""
     labels_only = {key: value for key, value in recipe.items() if key != "regions"}
     return labels_only if level is None else labels_only | {"regions": {"level": level}}
 
 
 def with_prototypes(recipe: dict[str, Any], prototypes: PrototypeSet | None) -> dict[str, Any]:
-    """Return the recipe of a run from strokes with what they taught, if it is known."""
+    """Return the recipe of a run with the prototypes learned from its strokes, if any."""
     return recipe if prototypes is None else recipe | {"taught": prototypes.entries()}
 
 
 def rows_of_json(rows: Sequence[object], indent: str = "") -> str:
-    """Return values as JSON, each in a line of its own."""
+    """Return values as JSON, one per line."""
     dumped = (json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows)
     return ",\n".join(f"{indent}{row}" for row in dumped)
 
@@ -316,9 +316,9 @@ def save_recipe(
     Raises
     ------
     InvalidInput
-        If the recipe holds something that a file cannot repeat, such as a given affinity.
+        If the recipe contains a value that a file cannot store, such as a given affinity.
     SafError
-        If the file cannot be written, or is there and may not be overwritten.
+        If the file cannot be written, or exists and `overwrite` is False.
 
     Examples
     --------
@@ -345,27 +345,27 @@ def save_recipe(
 
 
 def check_recipe(raw: object) -> RecipeFile:
-    """Return the checked entries of a recipe; InvalidInput names what is wrong with one."""
+    """Return the validated entries of a recipe; InvalidInput names a wrong one."""
     file = storage.validated(RecipeFile, raw)
     _refuse_given(file.parameters)
     return file
 
 
 def check_repeatable(options: ImageOptions) -> None:
-    """Raise InvalidInput if the features were given as an array, which no file holds."""
+    """Raise InvalidInput if the features were given as an array, which a recipe cannot store."""
     if options.features == GIVEN_FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
 
 
 def _refuse_given(parameters: object) -> None:
-    """Refuse what is in a recipe as a trace only, such as a given affinity."""
+    """Raise InvalidInput for values that a recipe only mentions, such as a given affinity."""
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if isinstance(value, dict) and "kind" in value and value["kind"] is None:
             raise InvalidInput(f"parameters.{name}: {_GIVEN}")
 
 
 def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
-    """Return at most so many means that stand for features (n_nodes, n_features), by k-means."""
+    """Return at most `n_means` k-means centres of features (n_nodes, n_features)."""
     means = sampled_means(features, n_means) if n_means > 1 else features[:1]
     if len(means) == 1:
         means = features.mean(axis=0, dtype=np.float64, keepdims=True)

@@ -1,4 +1,4 @@
-"""What regions measure: numbered connected regions, and tables with physical units."""
+"""Connected regions, their numbers, and tables of measures in physical units."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAYOUT = {"na_rep": "nan", "float_format": "%.10g"}
 def number_regions(
     labels: ArrayLike, *, axes: str | None = None, min_pixels: int = 1
 ) -> NDArray[np.int32]:
-    """Give each connected region of a label image a number of its own.
+    """Number the connected regions of a label image.
 
     The numbers are those of the column ``region`` of `region_table` with ``connected=True``.
     Pixels that touch at a corner are connected.
@@ -39,8 +39,8 @@ def number_regions(
     labels : array of int
         Label image, 0 for no label.
     axes : str, optional
-        A letter an axis, such as ``"tyx"``. Along an axis of time every frame is gone through by
-        itself, and the numbers run on.
+        A letter per axis, such as ``"tyx"``. Frames along a time axis are processed separately,
+        with consecutive numbers.
     min_pixels : int
         Regions of fewer pixels, 1 or more, become 0.
 
@@ -52,7 +52,7 @@ def number_regions(
     Raises
     ------
     InvalidInput
-        If the labels are no image of whole numbers from 0, or `min_pixels` is less than 1.
+        If the labels are not an image of non-negative integers, or `min_pixels` is less than 1.
 
     Examples
     --------
@@ -71,23 +71,23 @@ def number_regions(
 
 
 def check_table(path: Path) -> str:
-    """Return the suffix of a table; raise what `save_table` would, before the work that it takes.
+    """Return the suffix of a table; raise the errors of `save_table` before it is computed.
 
-    The folder is there.
+    The folder must exist.
     """
     suffix = check_suffix(path, TABLE_SUFFIXES)
     if suffix == ".parquet" and find_spec("pyarrow") is None:
         raise SafError(".parquet needs pyarrow: pip install 'napari-saf[parquet]'")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise SafError(f"{path}: cannot be written: it is a folder, or in one that is protected")
+        raise SafError(f"{path}: cannot be written: it is a folder, or in a protected one")
     return suffix
 
 
 def save_table(path: str | os.PathLike[str], table: Table) -> Path:
-    """Save columns of one length by their names.
+    """Save a table of columns of equal length by name.
 
-    As ``.csv``, in which a text is none that spreadsheets would compute, or ``.parquet``, which
-    needs pyarrow. SafError if pyarrow is missing, or the file cannot be written.
+    As ``.csv``, with formulas escaped for spreadsheets, or ``.parquet``, which needs pyarrow.
+    SafError if pyarrow is missing, or the file cannot be written.
     """
     target = as_path(path)
     frame = _frame(table)
@@ -100,7 +100,7 @@ def save_table(path: str | os.PathLike[str], table: Table) -> Path:
 
 
 def table_text(table: Table) -> str:
-    """Return columns of one length as lines with tabs, for spreadsheets."""
+    """Return a table as tab-separated text, for spreadsheets."""
     return str(_harmless(_frame(table)).to_csv(None, sep="\t", index=False, **_LAYOUT))
 
 
@@ -111,12 +111,12 @@ def _frame(table: Table) -> pandas.DataFrame:
 
 
 def _harmless(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Return a table in which a text is none that spreadsheets would compute."""
+    """Return a table with formulas in its texts escaped for spreadsheets."""
     return table.map(lambda cell: table_cell(printable(cell)) if isinstance(cell, str) else cell)
 
 
 def write_csv(path: Path, table: pandas.DataFrame, **layout: Any) -> None:
-    """Write a table in which a text is none that spreadsheets would compute."""
+    """Write a table with formulas escaped for spreadsheets."""
     with atomic_write(path) as temporary:
         _harmless(table).to_csv(temporary, index=False, lineterminator="\r\n", **layout)
 
@@ -128,7 +128,7 @@ def checked_labels(
     scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
 ) -> tuple[NDArray[Any], Axes]:
-    """Return a label image as an array of whole numbers, and its axes."""
+    """Return a label image as an integer array, and its axes."""
     array = as_labels(labels, "labels")
     check_regions(array.shape, min_pixels)
     placed = label_axes(array.ndim, axes, scale, units)
@@ -136,7 +136,7 @@ def checked_labels(
 
 
 def check_regions(shape: tuple[int, ...], min_pixels: object) -> None:
-    """Raise InvalidInput if regions are not of such label images, or of so many pixels."""
+    """Raise InvalidInput for an unsupported shape of labels, or an invalid `min_pixels`."""
     if not 2 <= len(shape) <= 4 or 0 in shape:
         raise InvalidInput(f"labels: expected an image of 2 to 4 axes, got shape {shape}")
     if (as_whole(min_pixels) or 0) < 1:
@@ -151,7 +151,7 @@ def table_rows(
     axes: Axes,
     columns: Mapping[str, str],
 ) -> Table:
-    """Return a row for each region: its label, number (if any), size, and measures."""
+    """Return a row per region: label, number (if any), size and measures."""
     steps = None if axes.steps is None else axes.steps.upright
     measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names], steps)
     table: Table = {"label": labels}
@@ -159,7 +159,7 @@ def table_rows(
         table["region"] = numbers
     table |= {"pixels": sums["pixels"], "share": sums["pixels"] / n_labelled}
     for name, column in columns.items():
-        # scikit-image's boxes end behind their last pixel.
+        # The ends of scikit-image bounding boxes are exclusive.
         is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= len(axes.names)
         table[column] = measured[name] - 1 if is_end else measured[name]
     return table
@@ -170,7 +170,7 @@ def connected_regions(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the connected regions, numbered from 1 label by label, and the label of each.
 
-    Label by label: labelling a large image in one call would keep all threads waiting.
+    Labels are processed one by one: a single call for a large image would block all threads.
     """
     from scipy.ndimage import find_objects, label
 
@@ -190,7 +190,7 @@ def connected_regions(
 
 
 def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:
-    """Return the names that the columns of scikit-image get; of a brief table, sizes and means."""
+    """Return column names by scikit-image name; for a brief table, of sizes and means only."""
     n_axes, unit = len(axes.names), axes.common_unit
     columns: dict[str, str] = {}
     if unit is not None:

@@ -1,4 +1,4 @@
-"""Images as the library takes them: read at once, or in parts, from files, URLs and arrays."""
+"""Image input: read at once, or in parts, from files, URLs and arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from napari_saf.io._readers import open_file, state_of
 from napari_saf.storage import format_errors
 
 _SAMPLE = 2**20
-"""Values of an array in memory by which it is seen that it changed."""
+"""Number of sampled values of an array in memory, to detect changes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -36,27 +36,27 @@ class ImageFile:
     Attributes
     ----------
     array : array
-        The pixels; axes of length 1 other than y and x are left out, but for those of ``.npy``.
+        The pixels, without axes of length 1 other than y and x, except from ``.npy``.
     channel_axis : int or None
         Axis of the channels; None if there are none.
     axes : str
         A lower-case letter for each axis, ``c`` for the channels.
     scale, units : tuple or None
-        Size of a pixel along each axis except the channels, and its unit; None if the file does
-        not say.
+        Pixel size and unit along each axis except the channels; None if the file does not
+        specify them.
     origin : tuple or None
-        Where the first pixel lies along these axes, in those units; None where it is 0.
+        Position of the first pixel along these axes, in these units; None for 0.
     no_data : float or None
-        The value of pixels without data, which are NaN in the array; None if the file has none.
+        Value of pixels without data, which are NaN in the array; None if undefined.
     affine : array of shape (4, 4) or None
-        Where a voxel (x, y, z, 1) lies in the space of the scanner; None but of NIfTI.
+        Transform of a voxel (x, y, z, 1) to scanner space; None except for NIfTI.
     georeference : tuple
-        Where the pixels of a GeoTIFF lie on earth, its tags, for `save_masks`; empty for others.
+        Geographic tags of a GeoTIFF, for `save_masks`; empty for other files.
     colors : dict or None
-        The colours in which labels were painted, red, green, blue, each from 0 to 1, by label; None
-        for labels that are numbers in the file, and for images.
+        Red, green and blue in [0, 1] of painted labels, by label; None for labels stored as
+        numbers, and for images.
     notes : tuple of str
-        What a person should know, such as that planes are missing.
+        Messages for the user, such as on missing planes.
     """
 
     array: NDArray[Any]
@@ -80,7 +80,7 @@ class ImageFile:
         origin: Mapping[str, float] | None = None,
         no_data: float | None = None,
     ) -> ImageFile:
-        """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
+        """Return an image with axes in the order t, z, y, x; drop axes of length 1 before y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
         ordered = iter([k for k in in_order(axes) if k not in single])
         several = [k for k in range(len(axes)) if k not in single]
@@ -96,14 +96,14 @@ class ImageFile:
 
     @property
     def stated_channel_axis(self) -> int | None:
-        """The axis of channels, None also where it is the last of RGB(A), known by its length."""
+        """The channel axis; None also for the last axis of RGB(A), recognised by its length."""
         axis = self.channel_axis
         is_last = axis == self.array.ndim - 1 and self.array.shape[-1] in (3, 4)
         return None if is_last else axis
 
     @property
     def has_data(self) -> NDArray[np.bool_]:
-        """Where pixels are finite in all channels, in the shape of the labels."""
+        """Mask of pixels that are finite in all channels, in the shape of the labels."""
         finite = np.isfinite(self.array)
         axis = self.channel_axis
         return finite if axis is None else np.asarray(finite.all(axis=axis))
@@ -116,7 +116,7 @@ class ImageFile:
 def _placement(
     axes: str, sizes: Sizes, origin: Mapping[str, float]
 ) -> tuple[tuple[float, ...] | None, tuple[str, ...] | None, tuple[float, ...] | None]:
-    """Return scale, units and origin along axes without that of channels, None where unknown."""
+    """Return scale, units and origin along the axes except channels, None if unknown."""
     names = axes.replace("c", "")
     first = tuple(origin.get(name, 0.0) for name in names)
     pixels = [sizes.get(name, (1.0, "pixel")) for name in names]
@@ -133,36 +133,34 @@ def read_image(
     no_data: float | None = None,
     upright: bool = True,
 ) -> ImageFile:
-    """Read an image; nothing in the file is executed.
+    """Read an image; file content is never executed.
 
-    TIFF (OME, ImageJ or plain), OME-Zarr folders, also behind a URL, and NumPy arrays (``.npy``)
-    are read with their axes and the size of a pixel where the file gives them, so is NIfTI
-    (``.nii``, ``.nii.gz``) with nibabel, its axes as z, y, x. Other formats (PNG,
-    JPEG, BMP, ...) as Pillow reads them, upright. Pictures with a palette give its colours, unless
-    they are masks that napari-saf wrote, or `in_colors` is False: then they give the indices.
-    What none of these knows, such as ``.czi``, is read by plug-ins of bioio. Axes come as t, z, y,
-    x, lengths in the unit of x.
+    TIFF (OME, ImageJ or plain), OME-Zarr folders or URLs, and NumPy arrays (``.npy``) are read with
+    axes and pixel sizes if the file contains them, and NIfTI (``.nii``, ``.nii.gz``) with nibabel,
+    its axes as z, y, x. Other formats (PNG, JPEG, BMP, ...) are read by Pillow, upright. Indexed
+    pictures are converted to colours, except masks written by napari-saf and if `in_colors` is
+    False: these are read as indices. Further formats, such as ``.czi``, are read by bioio plug-ins.
+    Axes are ordered t, z, y, x, lengths are in the unit of x.
 
-    A file may hold several images: ``file.tif#1`` is the second series of a TIFF, and
-    ``plate.zarr/B/3/0`` a field of a plate. Pages of one size that were appended one by one are a
-    stack.
+    A file may contain several images: ``file.tif#1`` is the second series of a TIFF,
+    ``plate.zarr/B/3/0`` a field of a plate. Pages of equal size appended one by one are a stack.
 
     Parameters
     ----------
     path : path or URL
         The file.
     in_colors : bool
-        Whether indexed pictures give their colours.
+        Whether indexed pictures are converted to colours.
     no_data : float, optional
-        The value of pixels without data, which become NaN. None: as the file says (``GDAL_NODATA``
-        of a TIFF, ``_FillValue`` of a zarr).
+        Value of pixels without data, which become NaN. None: from the file (``GDAL_NODATA`` of a
+        TIFF, ``_FillValue`` of a zarr).
     upright : bool
-        Whether photographs are turned as EXIF says; napari's own reader does not.
+        Whether to apply the EXIF orientation; the builtin reader of napari does not.
 
     Raises
     ------
     FormatError
-        Naming the file and what is wrong with it, or the images that it holds.
+        If the file is invalid, or contains several images; names the file and the fault.
     ComputeError
         If the image does not fit into memory.
 
@@ -195,9 +193,9 @@ def read_image(
 def _without(
     array: NDArray[Any], no_data: float | None, is_image: bool, channels: int | None
 ) -> NDArray[Any]:
-    """Return an array with NaN, or label 0, in place of a value.
+    """Return an array with a value replaced by NaN, or by label 0.
 
-    A value of 0 or above counts where all channels have it: in one it may be a colour.
+    A value of 0 or above must occur in all channels of a pixel: in one it may be a colour.
     """
     if no_data is None:
         return array
@@ -211,18 +209,18 @@ def _without(
 
 
 def read_labels(path: str | os.PathLike[str]) -> ImageFile:
-    """Read a label image; as `read_image`, but the index of an indexed PNG is the label.
+    """Read a label image as `read_image` does, with the indices of an indexed PNG as labels.
 
-    Whole numbers that are written as floats, as Fiji and ITK do, are labels. Of a picture in colour
-    each colour is a label: greys first, from black to white, then by hue, red, yellow, green, cyan,
-    blue, magenta, whatever their order in the picture. 0 is what is transparent, else what most
-    pixels are if that is black or white, else black, else what most pixels are.
+    Whole numbers stored as floats, as by Fiji and ITK, are accepted. In a colour picture each
+    colour is a label: greys first, from black to white, then by hue, red, yellow, green, cyan,
+    blue, magenta. Label 0 is the transparent colour, else the most frequent one if it is black or
+    white, else black, else the most frequent one.
 
     Raises
     ------
     FormatError
-        As `read_image`, and if the file holds other than whole numbers of 0 and above, more than
-        255 colours, or colours that are blends of others, as soft brushes and JPEG leave them.
+        As `read_image`, and if the file contains values other than whole numbers of 0 and above,
+        more than 255 colours, or blends of others, as from soft brushes and JPEG.
 
     Examples
     --------
@@ -248,34 +246,34 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
 
 
 class ImageSource:
-    """An image of which parts are read when they are asked for; `open` makes it.
+    """An image read in parts on demand; created by `open`.
 
     Attributes
     ----------
     shape : tuple of int
         Without channels.
     n_channels : int
-        Channels that are read; the alpha of RGBA is left out.
+        Number of channels read, without the alpha of RGBA.
     axes : str
-        A letter for each axis of `shape`, "" if they are not known.
+        A letter for each axis of `shape`, "" if unknown.
     sizes : dict
-        Size of a pixel and its unit by the letter of the axis.
+        Pixel size and unit by axis letter.
     origin : dict
-        Where the first pixel lies, by the letter of the axis; 0 where there is none.
+        Position of the first pixel by axis letter; 0 if missing.
     affine, georeference : array of shape (4, 4) or None, and tuple
-        As of an `ImageFile`.
+        As in `ImageFile`.
     no_data : float or None
-        The value of pixels without data, which are NaN when they are read.
+        Value of pixels without data, which are read as NaN.
     n_levels : int
-        The image itself, and smaller ones of a pyramid.
+        Number of pyramid levels, the image itself included.
     source : str
-        Its path, or that it is an array; `finest` is the array of the image itself.
+        The path, or a description of an array; `finest` is the array of the finest level.
     state : dict
-        What tells that the image changed.
+        Values that change with the image.
     notes : tuple of str
-        What a person should know of it.
+        Messages for the user.
     given : tuple
-        The arguments of `open` behind the source.
+        The arguments of `open` after the source.
 
     Examples
     --------
@@ -330,7 +328,7 @@ class ImageSource:
         self.source, self.state = source, opened.state
         self._levels = list(levels)
         weakref.finalize(self, opened.close)
-        # Levels of which an axis is missing, or longer, are none of a pyramid.
+        # Levels with a missing or longer axis do not belong to the pyramid.
         shapes, largest = [level.shape for level in levels], first.shape
         is_level = [len(x) == first.ndim and all(map(int.__le__, x, largest)) for x in shapes]
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
@@ -339,7 +337,7 @@ class ImageSource:
     def of_array(
         cls, array: Any, axes: str, name: str, channel_axis: int | None = None
     ) -> ImageSource:
-        """Return an array with letters for its axes, which errors call by a name."""
+        """Return the source of an array with axis letters; errors refer to it by `name`."""
         return cls([array], Opened(axes=axes, read=lambda: array), name, channel_axis)
 
     @classmethod
@@ -356,19 +354,19 @@ class ImageSource:
         Parameters
         ----------
         source : path, URL or array
-            What `read_image` reads; TIFF in tiles, strips or one block, OME-Zarr, zarr arrays and
+            Any file of `read_image`; TIFF in tiles, strips or one block, OME-Zarr, zarr arrays and
             ``.npy`` in parts, pictures (PNG, JPEG, ...) and other TIFF as a whole. Or an array:
-            dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid; or what
-            this returned.
+            dask, zarr, NumPy, memory-mapped or not; a list of the levels of a pyramid; or an
+            `ImageSource`.
         channel_axis : int, optional
-            As in `Problem.from_image`, if the file does not say it.
+            As in `Problem.from_image`, if the file does not specify it.
         are_labels : bool
-            Whether a picture with a palette gives its indices, as for `read_labels`, not its
-            colours, and the last axis of an array is none of channels.
+            Whether indexed pictures are read as indices, as by `read_labels`, and the last axis of
+            an array is never a channel axis.
         no_data : float, optional
             As in `read_image`.
         are_whole : bool
-            Whether floats are labels, which are read as whole numbers.
+            Whether floats are labels, to be read as whole numbers.
 
         Raises
         ------
@@ -401,29 +399,29 @@ class ImageSource:
             return cls(levels, opened, name, channel_axis, are_labels, are_whole)
 
     def reopened(self) -> ImageSource:
-        """Open the same image anew: its `state` is that of now."""
+        """Reopen the image, with its current `state`."""
         is_named = self.is_remote or self.file is not None
         return ImageSource.open(self.source if is_named else self.finest, *self.given)
 
     @property
     def file(self) -> Path | None:
-        """The file or folder that it is read from; None for what is in memory or behind a URL."""
+        """The file or folder of the image; None for arrays and URLs."""
         file, _ = split_series(Path(self.source))
         return file if file.exists() else None
 
     @property
     def is_reordered(self) -> bool:
-        """Whether its axes are in another order than in the file."""
+        """Whether the axes are in another order than in the file."""
         return self._spatial != sorted(self._spatial)
 
     @property
     def is_remote(self) -> bool:
-        """Whether it lies behind a URL, which is its `source`."""
+        """Whether the `source` is a URL."""
         return "url" in self.state
 
     @property
     def piece(self) -> tuple[int, ...]:
-        """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
+        """Sides of a stored chunk, without channels; 1 if single pixels can be read."""
         chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim
         sides = [max(side) if isinstance(side, tuple) else int(side) for side in chunks]
         return tuple(sides[axis] for axis in self._spatial)
@@ -433,12 +431,12 @@ class ImageSource:
         return list(self._levels)
 
     def label_axes(self) -> Axes:
-        """Return the axes of its labels, with the size of a pixel as far as it is known."""
+        """Return the axes of its labels, with known pixel sizes."""
         placement = _placement(self.axes, self.sizes, self.origin)
         return label_axes(len(self.shape), self.axes or None, *placement)
 
     def as_file(self) -> ImageFile:
-        """Return the array of the finest level with what is known of it."""
+        """Return the array of the finest level with its metadata."""
         axes = "".join(name for _, name in sorted(zip(self._spatial, self.axes, strict=False)))
         return ImageFile(
             self.levels()[0],
@@ -470,7 +468,7 @@ class ImageSource:
             index[axis] = side
         try:
             part = stored[tuple(index)]
-            # A task of a cluster computes by itself.
+            # Tasks of a cluster compute in one thread.
             part = part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
             values = np.asarray(part)
         except MemoryError as error:
@@ -495,7 +493,7 @@ def format_region(region: Sequence[slice]) -> str:
 def _open_array(
     array: Any, channel_axis: int | None, are_labels: bool, no_data: float | None, are_whole: bool
 ) -> ImageSource:
-    """Open what is sliced as an array: its name, or its values, tell whether it changed."""
+    """Open an array-like object; its name or sampled values serve to detect changes."""
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
         raise InvalidInput(f"source: expected a path or an array, got {type(array).__name__}")
     state: dict[str, Any] = {"shape": [int(n) for n in array.shape], "dtype": str(array.dtype)}
@@ -513,7 +511,7 @@ def _open_array(
         step = max(1, array.size // _SAMPLE)
         sample = array.flat[::step] if step > 1 else array
         state["digest"] = hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:16]
-    # A last axis of labels, of 3 or 4, is no colour.
+    # A last axis of length 3 or 4 of labels is not a channel axis.
     names = "uvwtzyx"[-array.ndim :] if are_labels else ""
     are_whole &= array.dtype.itemsize <= 4  # see `as_labels`
     opened = Opened(axes=names, read=lambda: np.asarray(array), state=state, no_data=no_data)

@@ -33,42 +33,40 @@ def region_table(
 ) -> Table:
     """Measure the regions of a label image as `skimage.measure.regionprops_table` does.
 
-    Lengths, areas and volumes are in the unit that ends the name of their column, such as
-    ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
-    where units differ between axes there are no lengths. Of axes that are sheared, which a scale
-    of shape (n_world, n_axes) says, there is no perimeter.
+    The unit of lengths, areas and volumes is a suffix of the column name, such as ``area_um2``;
+    pixels (``px``) without a scale. A scale without a unit adds no suffix. Lengths are left out if
+    units differ between axes, the perimeter for sheared axes (a scale of shape (n_world, n_axes)).
 
     Parameters
     ----------
     labels, scale, units, axes, names
         As in `save_masks`.
     image : array, optional
-        Image of that shape, with or without channels, for mean, least and greatest intensity.
+        Image of the same shape, with or without channels, for mean, minimum and maximum intensity.
     channel_axis : int, optional
-        Axis of the channels of the image; None: a last axis beyond those of the labels.
+        Channel axis of the image; None: the last axis, if the image has one more than the labels.
     connected : bool
-        Whether each connected region of a label has a row of its own, instead of each label.
+        Whether a row is a connected region instead of a label.
     min_pixels : int
-        Connected regions of fewer pixels, 1 or more, have none.
+        Smallest size of a connected region in pixels, 1 or more; smaller ones are left out.
     regions : array of int, optional
-        Numbered regions of that shape, each of one label and with a row of its own, instead of
-        each label; without the Euler number, which takes a millisecond a region.
+        Numbered regions of the same shape, each of one label, as rows instead of labels; without
+        the Euler number, which takes a millisecond per region.
     brief : bool
-        Leave out where regions are, their shape, and least and greatest intensity.
+        Leave out position, shape, and minimum and maximum intensity.
 
     Returns
     -------
     dict of str to array
-        Columns of one length: label, name, region (its number, if connected that of
+        Columns of equal length: label, name, region (its number, if connected that of
         `number_regions`), pixels, share of the labelled pixels, area or volume,
-        centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
-        or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
-        pixels.
+        centroid, first and last pixel along each axis, and the measures of scikit-image in 2-D
+        or 3-D. Frames along a time axis are measured separately, with shares per frame.
 
     Raises
     ------
     InvalidInput
-        If there is no label, or no region of so many pixels, or the image has another shape.
+        If there is no label, or no region of `min_pixels`, or the image has another shape.
 
     Examples
     --------
@@ -98,14 +96,14 @@ def region_table(
 
 
 def _named(table: Table, names: Mapping[int, str] | None) -> Table:
-    """Return the rows of regions with the names of their labels."""
+    """Return the table with the column of label names."""
     known_names = name_labels(np.unique(table["label"]), names)
     head = {key: table[key] for key in ("frame", "label") if key in table}
     return head | {"name": np.array([known_names[n] for n in table["label"].tolist()])} | table
 
 
 def _of_regions(table: Table, labels: NDArray[Any], numbered: NDArray[Any]) -> Table:
-    """Return the rows of numbered regions with the label that each is of."""
+    """Return the table of numbered regions with the label of each."""
     numbers, first = np.unique(numbered, return_index=True)
     indices = first[np.searchsorted(numbers.astype(np.int64), table["label"])]
     kinds = labels.ravel()[indices].astype(np.int64)
@@ -129,22 +127,22 @@ def measure_large(
     brief: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Table:
-    """Measure the regions of a label image of any size, as `region_table` does those of one.
+    """Measure the regions of a label image of any size, see `region_table`.
 
     Memory is bounded by a part of the image, and by the number of regions.
 
     Parameters
     ----------
     labels : path or array
-        What `label_large` wrote, or any label image that it would take as an image.
+        Output of `label_large`, or any label image in a format of `ImageSource.open`.
     image : path or array, optional
         Of the same shape, with or without channels.
     scale, units, axes
-        As in `save_masks`; by default as the file says.
+        As in `save_masks`; by default from the file.
     names, channel_axis, connected, min_pixels, brief
         As in `region_table`.
     cancelled : callable
-        Asked before each part; once it returns True the work ends with `Cancelled`.
+        Polled before each part; once it returns True `Cancelled` is raised.
 
     Returns
     -------
@@ -156,7 +154,7 @@ def measure_large(
     InvalidInput
         As `region_table`.
     FormatError
-        Naming the file, and the part that cannot be read.
+        If a part cannot be read; names the file and the part.
 
     Examples
     --------
@@ -172,7 +170,7 @@ def measure_large(
 
 
 def open_image_of(labels: ImageSource, image: Any, channel_axis: int | None) -> ImageSource:
-    """Open the image of labels; InvalidInput if it has another shape."""
+    """Open the image of labels; raise InvalidInput if its shape differs."""
     pixels = ImageSource.open(image, channel_axis)
     if channel_axis is None and pixels.shape[:-1] == labels.shape:
         pixels = ImageSource.open(image, -1)
@@ -190,7 +188,7 @@ def _measured(
     min_pixels: int = 1,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Table:
-    """Return the rows of all frames of a series, or of one image; numbers of regions run on."""
+    """Return the rows of all frames of a series, or of one image, with consecutive numbers."""
 
     def on_part() -> None:
         raise_if(cancelled)
@@ -206,25 +204,25 @@ def _measured(
             n_regions += n_rows
         tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
     if not tables:
-        none = f"there is none: no region has {min_pixels} pixels or more"
+        none = f"no region has {min_pixels} pixels or more"
         raise InvalidInput(f"labels: expected a label, {none}")
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 class LargeRegions:
-    """The connected regions of a label image of any size, as `number_regions` numbers them.
+    """The connected regions of a label image of any size, numbered as by `number_regions`.
 
     Attributes
     ----------
     shape : tuple of int
         Of the label image.
     kinds, names : array of int, mapping of int to str
-        The label of each region by its number, and what labels are called.
+        The label of each region by number, and the names of labels.
     last : array of int
-        The last of the parts in which each region is, by its number.
+        The index of the last part of each region, by number.
 
-    Before a part is read `follow` is called with how much is done: half of it is to number the
-    regions, the rest to go through `parts`.
+    `follow` is called before each part with the completed fraction: the first half is numbering,
+    the second half the iteration over `parts`.
     """
 
     def __init__(
@@ -252,7 +250,7 @@ class LargeRegions:
         self.kinds, self.last = np.concatenate(kinds), np.concatenate(lasts)
 
     def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
-        """Yield where each part is, and the numbers of the regions there."""
+        """Yield each part and its region numbers."""
         self._n_read = self._n_parts
         for frame in self._frames:
             yield from frame.parts()
@@ -269,7 +267,7 @@ def open_labels(
     scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
 ) -> tuple[ImageSource, Axes]:
-    """Return a label image, checked, and its axes, as the file says them where nothing is given."""
+    """Return a checked label image and its axes, by default those of the file."""
     opened = ImageSource.open(labels, are_labels=True, are_whole=True)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":
         raise InvalidInput(

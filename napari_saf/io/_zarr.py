@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 def open_zarr(store: CheckedStore, number: int | None = None) -> Opened:
-    """Return the multiscale image of an OME-Zarr group (0.1 to 0.6), or an array by itself.
+    """Return the multiscale image of an OME-Zarr group (0.1 to 0.6), or a plain array.
 
-    Of several that of a number. Only metadata are read; the store checks chunks of the levels.
+    `number` selects one of several images. Only metadata is read; the store checks chunks.
     """
     import zarr
 
     try:
         group: Any = zarr.open(store, mode="r")
     except FileNotFoundError as error:
-        raise ValueError("no zarr store is there") from error
+        raise ValueError("no zarr store was found") from error
     if not isinstance(group, zarr.Group):
         store.arrays[""] = group
         return _opened([group], "", {}, {})
@@ -85,9 +85,9 @@ def _ome_attributes(group: zarr.Group) -> Any:
 
 
 def images_of_group(group: zarr.Group) -> list[str]:
-    """Return where the images of a group lie: itself ("" each), or those of a plate or of a file.
+    """Return the paths of the images in a group ("" for the group itself), plate or file.
 
-    Files that bioformats2raw converted have an image for each series, plates for each field.
+    Files converted by bioformats2raw have an image per series, plates one per field.
     """
     attributes = _ome_attributes(group)
     if attributes.get("multiscales"):
@@ -107,14 +107,14 @@ def images_of_group(group: zarr.Group) -> list[str]:
 
 
 def _member(group: zarr.Group, name: object) -> Any:
-    """Return an array or group within a group; a name that leads out of it is refused."""
+    """Return an array or group within a group; raise ValueError for a path outside it."""
     if not isinstance(name, str) or ".." in name.split("/") or name.startswith("/"):
-        raise ValueError(f"level {name!r}: expected a place within the folder")
+        raise ValueError(f"level {name!r}: expected a path within the folder")
     return group[name]
 
 
 def _placement(multiscale: Any, n_axes: int) -> tuple[list[float], list[float]]:
-    """Return the size of a pixel and where the first lies along each axis; nothing if unknown."""
+    """Return pixel sizes and origin along each axis; empty if unknown."""
     scale, translation, is_known = np.ones(n_axes), np.zeros(n_axes), False
     pending = [
         transformation

@@ -1,6 +1,6 @@
 """Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content.
 
-Also which recipe or dictionary a project, or another file, stands for: `as_model`.
+`as_model` resolves a project or another file to its recipe or dictionary.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
 _OF_SCHEMA_4 = ("object_classes", "clicks")
 _ENCODED = ("pixels", "classes", "prototypes")
-"""Layer fields that an entry stores in another form."""
+"""Layer fields that are stored in another form."""
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""Date of all entries, so that equal projects are equal files."""
+"""Fixed date of all entries, so that equal projects give equal files."""
 Length = Annotated[int, Field(gt=0, le=2**48)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -169,7 +169,7 @@ def save_project(path: str | os.PathLike[str], project: Project) -> Path:
     with storage.atomic_write(target) as temporary, temporary.open("wb") as stream:
         stream.write(content)
         stream.flush()
-        os.fsync(stream.fileno())  # else a crash of the computer may leave the name alone
+        os.fsync(stream.fileno())  # otherwise a system crash may leave an empty file
     return target
 
 
@@ -215,7 +215,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     def file_entry(file: FileReference) -> dict[str, Any]:
         try:
             path = Path(os.path.relpath(file.path, home)).as_posix()
-        except ValueError:  # on Windows, of two drives
+        except ValueError:  # on different Windows drives
             path = file.path.as_posix()
         return {"path": path, "digest": file.digest, "n_bytes": file.n_bytes}
 
@@ -245,7 +245,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     is_earlier = not any(getattr(layer, name) for layer in layers for name in _OF_SCHEMA_4)
     main = {
         "kind": _KIND,
-        "schema": 3 if is_earlier else _SCHEMA,  # which earlier versions read
+        "schema": 3 if is_earlier else _SCHEMA,  # readable by earlier versions
         "software": storage.VERSION,
         "images": images,
         "recipes": {name: recipe.plain for name, recipe in project.recipes.items()},
@@ -297,22 +297,22 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
     """Return the JSON values and the other entries of an archive; InvalidInput if damaged."""
     digest = hashlib.sha256(content[:-_N_DIGITS]).hexdigest().encode()
     if digest != content[-_N_DIGITS:]:
-        raise InvalidInput("no project, or one that is damaged or was changed by another program")
+        raise InvalidInput("not a project file, or damaged or modified by another program")
     entries: dict[str, bytes] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for info in archive.infolist():
             is_main = info.filename == _MAIN
             if info.filename in entries or not (is_main or _RUNS.fullmatch(info.filename)):
                 raise InvalidInput(f"unknown entry {info.filename!r:.60}")
-            # The sizes are those of the archive: what is not packed cannot grow.
+            # Uncompressed entries cannot be larger than the archive.
             is_packed = info.compress_type == zipfile.ZIP_DEFLATED and is_main
             if not is_packed and info.compress_type != zipfile.ZIP_STORED:
-                raise InvalidInput(f"{info.filename}: packed in an unknown way")
+                raise InvalidInput(f"{info.filename}: unsupported compression")
             most = MOST_JSON_BYTES if is_main else info.compress_size
             if info.file_size > most or info.compress_size > len(content):
                 raise InvalidInput(f"{info.filename}: too large")
             entries[info.filename] = archive.read(info)
-            if is_main:  # it is first, and what a later schema adds is not known
+            if is_main:  # first entry; later schemas may add unknown ones
                 storage.check_not_newer(_ProjectFile, storage.parse_json(entries[_MAIN]))
     if _MAIN not in entries:
         raise InvalidInput(f"missing entry {_MAIN!r}")
@@ -329,13 +329,13 @@ def _from_bytes(content: bytes, home: Path) -> Project:
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
     used = [layer.runs for image in main.images for layer in image.layers]
     if sorted(used) != sorted(entries):
-        raise InvalidInput("layers: expected the runs of each, once")
+        raise InvalidInput("layers: expected one entry of runs for each")
     named = {layer.recipe for image in main.images for layer in image.layers} | {main.applied}
     unknown = named - {"", *recipes}
     if unknown:
         raise InvalidInput(f"recipes: missing entry {min(unknown)!r}")
     if main.current is not None and main.current >= len(main.images):
-        raise InvalidInput(f"current: expected the number of an image, got {main.current}")
+        raise InvalidInput(f"current: expected the index of an image, got {main.current}")
     images = tuple(
         ProjectImage(
             _reference(image.file, home),
@@ -385,7 +385,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     n_axes = len(entry.shape)
     lengths = {len(entry.scale), len(entry.translate)}
     if lengths not in ({0}, {n_axes}):
-        raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
+        raise InvalidInput(f"{entry.runs}: expected scale and position for each axis")
     if not all(0 <= axis < n_axes for axis in entry.place.singletons or ()):
         raise InvalidInput(f"{entry.runs}: expected singletons below {n_axes}")
     classes = {item.label: PaintedClass(item.name, item.color) for item in entry.classes}
@@ -398,7 +398,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         except InvalidInput as error:
             raise InvalidInput(f"{entry.runs}: label {item.label}: {error}") from error
     if len({vectors.shape[1] for vectors in prototypes.values()}) > 1:
-        raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
+        raise InvalidInput(f"{entry.runs}: expected prototypes of equal length for each label")
     fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in entry

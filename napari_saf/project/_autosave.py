@@ -28,7 +28,7 @@ from napari_saf.storage import (
 _N_RECENT = 12
 _N_RECOVERABLE = 5
 _DIGEST_BYTES = 64
-"""At the end of a project file."""
+"""Suffix of project files."""
 _numbers = itertools.count(1)
 _in_use: set[Path] = set()
 """Autosave files of open projects of this process."""
@@ -60,7 +60,7 @@ class ProjectFile:
     def save(self, state: ProjectState, path: Path) -> Project:
         """Save a project; SafError if that fails."""
         with self._writing:
-            digest = project_digest(state.build(None))  # what is painted meanwhile is not saved
+            digest = project_digest(state.build(None))  # strokes painted meanwhile are not saved
             project = state.build(path)
             save_project(path, project)
             self.path, self._saved = path, digest
@@ -86,7 +86,7 @@ class ProjectFile:
             return bool(self._unsaved(state))
 
     def discard(self, state: ProjectState) -> None:
-        """Autosave this state no more; later work is autosaved again."""
+        """Stop autosaving this state; later changes are autosaved again."""
         with self._writing:
             self._discarded = self._unsaved(state)
             self._remove_autosave()
@@ -96,7 +96,7 @@ class ProjectFile:
         self._discarded = ""
 
     def release(self) -> None:
-        """Leave the autosave to be recovered."""
+        """Keep the autosave file for recovery."""
         if self._autosave is not None:
             _in_use.discard(self._autosave)
 
@@ -128,7 +128,7 @@ def recent_projects() -> list[Path]:
 
 
 def note_recent(path: Path, *, is_saved_here: bool) -> None:
-    """Note that a project was used; one that was only opened may come from anywhere."""
+    """Record the use of a project; one that was only opened is not trusted."""
     digest = _stored_digest(path) if is_saved_here or is_saved_here_before(path) else ""
     newest = _Recent(path=str(path.absolute()), digest=digest)
     previous = [recent for recent in _read_recent() if recent.path != newest.path]
@@ -138,7 +138,7 @@ def note_recent(path: Path, *, is_saved_here: bool) -> None:
 
 
 def is_saved_here_before(path: Path) -> bool:
-    """Tell whether a file is unchanged since it was saved here: its paths may lead anywhere."""
+    """Return whether a file is unchanged since it was saved here, so its paths can be trusted."""
     digest = _stored_digest(path)
     saved = {recent.path: recent.digest for recent in _read_recent()}
     is_autosave = path.absolute().parent == _autosave_folder()
@@ -154,7 +154,7 @@ def new_autosave_path() -> Path:
 
 
 def recoverable_projects() -> list[Path]:
-    """Return the newest autosaves that ended windows and processes left, the newest first.
+    """Return the latest autosaves of closed windows and ended processes, newest first.
 
     Older ones are removed.
     """
@@ -173,13 +173,13 @@ def recoverable_projects() -> list[Path]:
 
 
 def remove_autosave(path: Path) -> None:
-    """Remove an autosave with the images beside it."""
+    """Remove an autosave and the images beside it."""
     remove_path(path)
     remove_path(path.with_name(f"{path.stem}_images"))
 
 
 def _process_name(pid: int) -> str:
-    """Return a name that no later process with the same number has; "none" if there is none."""
+    """Return a unique name of a process, even if its id is reused; "none" if it does not exist."""
     try:
         return f"{pid}-{psutil.Process(pid).create_time():.0f}"
     except psutil.Error:

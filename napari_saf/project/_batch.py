@@ -1,4 +1,4 @@
-"""Work on all images of a project: thumbnails, learning from strokes, labels, masks."""
+"""Operations on all images of a project: thumbnails, learning from strokes, labels, masks."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ Report = Callable[[object], None]
 IsCancelled = Callable[[], bool]
 _SIDE = 40
 NO_THUMBNAIL = np.zeros((0, 0, 3), np.uint8)
-"""Of an image that cannot be read, or not quickly."""
+"""Placeholder thumbnail of an unreadable or large image."""
 _MOST_BYTES = 2**27
-"""Largest file that is read for a thumbnail alone."""
+"""Largest file, in bytes, that is read for a thumbnail."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageTask:
-    """An image of a project as it is saved, with its pixels if they are in memory only."""
+    """A saved image of a project, with its pixels if it has no file."""
 
     entry: ImageEntry
     image: ProjectImage
@@ -63,7 +63,7 @@ class ImageTask:
         if self.pixels is not None:
             return ImageFile(np.asarray(self.pixels))
         assert self.entry.path is not None
-        # As the reader of napari has shown it.
+        # As displayed by the reader of napari.
         return read_image(self.entry.path, upright=self.entry.reader != "napari")
 
     def layers(self, kind: str) -> list[ProjectLayer]:
@@ -73,7 +73,7 @@ class ImageTask:
 def image_tasks(
     entries: Sequence[ImageEntry], project: Project, pixels: Mapping[int, Any]
 ) -> list[ImageTask]:
-    """Return a task for each image that is found; `pixels` of images in memory are by index."""
+    """Return a task per existing image; `pixels` of images in memory are by image index."""
     pairs = zip(entries, project.images, strict=True)
     tasks = [ImageTask(entry, image, pixels.get(k)) for k, (entry, image) in enumerate(pairs)]
     return [task for task in tasks if task.entry.state == "found"]
@@ -119,7 +119,7 @@ def learn_from_strokes(
             raise_if(cancelled)
             pixels = task.read().array
             strokes, shape = layer.pixels.to_array(), layer.pixels.shape
-            if len(shape) >= pixels.ndim:  # an axis of one pixel stands for all channels
+            if len(shape) >= pixels.ndim:  # an axis of length 1 stands for all channels
                 strokes = strokes.reshape([side for side in shape if side > 1])
             images.append(pixels)
             seeds.append(strokes)
@@ -145,10 +145,10 @@ def label_all(
     report: Report,
     cancelled: IsCancelled,
 ) -> tuple[int, list[str]]:
-    """Label all images by prototypes of all strokes, or without those by the project's recipe.
+    """Label all images by the prototypes of all strokes, or else by the project's recipe.
 
-    Report a text with a fraction, the name of the recipe with it, and each entry with its layer.
-    Return the number of labelled images, and notes on others.
+    Report messages with a completed fraction, the recipe with its name, and each entry with its
+    layer. Return the number of labelled images, and notes on the others.
     """
     report(("learning from the strokes", 0.0))
     learned = learn_from_strokes(tasks, method, options, cancelled)
@@ -223,7 +223,7 @@ def export_all(
         try:
             path = folder.absolute() / name
             if path.exists() and written.get(path) != content_digest(path):
-                raise InvalidInput(f"{name} is there already, choose another folder")
+                raise InvalidInput(f"{name} already exists, choose another folder")
             lost = _save_mask(path, layer, task.image, project.recipes)
             report((task.entry, FileReference.of(path)))
             left_out |= dict.fromkeys(lost)
@@ -236,7 +236,7 @@ def export_all(
 def _save_mask(
     path: Path, layer: ProjectLayer, image: ProjectImage, recipes: Mapping[str, Pipeline]
 ) -> tuple[str, ...]:
-    """Write the labels of a layer; return which properties of its axes the file cannot hold."""
+    """Write the labels of a layer; return properties of its axes that the file cannot store."""
     recipe, points = recipes.get(layer.recipe), dict(layer.prototypes)
     classes = {label: painted for label, painted in layer.classes.items() if label > 0}
     labels = layer.pixels.to_array()
@@ -257,14 +257,14 @@ def _save_mask(
 
 
 def _geometry(layer: ProjectLayer, image: ProjectImage, kept_axes: Sequence[int]) -> dict[str, Any]:
-    """Return scale, units, origin and place of some axes of a layer, as `save_masks` takes them."""
+    """Return scale, units, origin and place of axes of a layer as arguments of `save_masks`."""
     n_axes, n_image = len(layer.pixels.shape), len(image.units)
     axes = layer.place.get("axes") or range(n_image - n_axes, n_image)
     units = [image.units[axis] if 0 <= axis < n_image else "pixel" for axis in axes]
     affine = np.array(layer.affine or image.affine)
     if not layer.affine and len(affine) > max(axes, default=0) and min(axes, default=-1) >= 0:
         affine = affine[np.ix_([*axes, -1], [*axes, -1])]
-    if len(affine) != n_axes + 1:  # of a file that did not hold it
+    if len(affine) != n_axes + 1:  # missing in the project file
         return {"scale": [abs(layer.scale[k]) for k in kept_axes] if layer.scale else None}
     scale = np.abs(layer.scale) if layer.scale else np.array(Steps(affine[:-1, :-1]).sizes)
     parts = split_affine(affine, scale, layer.translate or affine[:-1, -1])

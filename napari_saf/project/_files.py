@@ -1,4 +1,4 @@
-"""Files referenced by a project: content hashes, and how they are found again."""
+"""Files referenced by a project: content hashes, and search for moved files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FileReference:
         file = Path(os.path.abspath(path))
         try:
             return cls(file, (digest or content_digest)(file), _n_bytes(file))
-        except OSError as error:  # such as in a folder that is written to
+        except OSError as error:  # for example in a folder being written
             raise InvalidInput(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
@@ -70,15 +70,15 @@ class FoundFile:
 def content_digest(path: str | os.PathLike[str]) -> str:
     """Return a hash of the content of a file, or of a folder that is one image.
 
-    Larger than 256 MiB: of its size and 64 blocks; of a zarr store: of metadata, names and sizes of
-    chunks, and 64 of them, without OME-Zarr labels. InvalidInput if the file cannot be read.
+    Above 256 MiB the hash covers the size and 64 blocks; for a zarr store metadata, names and sizes
+    of chunks, and 64 chunks, without OME-Zarr labels. InvalidInput if the file cannot be read.
     """
     file, _ = split_series(as_path(path))
     try:
         if file.is_dir():
             return _digest_of_store(file)
-        if not file.is_file():  # a device or a pipe has no end
-            raise InvalidInput(f"{file}: cannot be read: it is no file")
+        if not file.is_file():  # devices and pipes are endless
+            raise InvalidInput(f"{file}: cannot be read: it is not a regular file")
         with file.open("rb") as stream:
             n_bytes = os.fstat(stream.fileno()).st_size
             if n_bytes > WHOLE:
@@ -112,10 +112,10 @@ def find_files(
     digest: Digest | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[FoundFile]:
-    """Find files at their path, then by content in the folders, then there by name.
+    """Find files at their path, then in the folders by content, then by name.
 
     Unless `is_trusted` (the project was written here) only its folder `home` and `folders` are
-    looked at. `digest` replaces `content_digest`. `cancelled` is asked before each file.
+    searched. `digest` replaces `content_digest`. `cancelled` is polled before each file.
     """
     digest = digest or content_digest
     roots = [Path(os.path.abspath(folder)) for folder in (*filter(None, [home]), *folders)]
@@ -143,12 +143,12 @@ def _at_path(
     """Look for a reference at its path, within the allowed folders."""
     paths = [reference.path]
     if home is not None and reference.path.is_relative_to(home):
-        # Written by hand, or by another program, on Windows.
+        # Paths edited by hand or by another program on Windows.
         inner = str(reference.path.relative_to(home)).replace("\\", "/")
         paths.append(Path(os.path.normpath(home / inner)))
     for path in paths:
         is_open = any(path.is_relative_to(root) for root in roots)
-        # That of `os` is False where the system refuses the path.
+        # os.path.exists returns False for paths that the system rejects.
         if is_open and os.path.exists(split_series(path)[0]):
             return FoundFile(path, "found" if _is_same(reference, path, digest) else "changed")
     return FoundFile(None, "missing")
@@ -157,7 +157,7 @@ def _at_path(
 def _by_content(
     reference: FileReference, inside: Sequence[Path], digest: Digest, cancelled: Callable[[], bool]
 ) -> FoundFile | None:
-    """Return the file of the same content, else of the same name, in folders."""
+    """Return the file with the same content, or else the same name, in folders."""
     number = split_series(reference.path)[1]
     for path in inside:
         raise_if(cancelled)
@@ -184,7 +184,7 @@ def _n_bytes(path: Path) -> int:
 
 
 def _images_in(folder: Path) -> Iterator[Path]:
-    """Yield files recursively; a zarr store is one."""
+    """Yield files recursively; a zarr store counts as one."""
     if is_zarr(folder):
         yield folder
         return

@@ -22,16 +22,16 @@ from napari_saf.storage import atomic_write, make_folder
 
 _logger = logging.getLogger(__name__)
 TAUGHT = "strokes on all images"
-"""Name of the recipe that the strokes on several images taught together."""
+"""Name of the recipe learned jointly from strokes on several images."""
 NO_PIXELS = EncodedLabels.of(np.zeros(1, np.uint8))
 UNREADABLE = "gone"
-"""Digest of a file that cannot be read; files written before hold it, too."""
+"""Digest of an unreadable file; also stored in existing project files."""
 _REASONS = {
-    "missing": "is missing: press *Find …*, or look in a folder",
+    "missing": "is missing: press *Find …*, or search in a folder",
     "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
 }
 TRANSFORM = ("scale", "translate", "units", "axis_labels", "affine")
-"""Fields of a `ProjectImage` that say where its pixels lie."""
+"""Fields of a `ProjectImage` with the placement of its pixels."""
 Transform = Mapping[str, tuple[Any, ...]]
 EncodingCache = dict[str, tuple[int, EncodedLabels]]
 """Checksum and encoded pixels of layers, by their id."""
@@ -59,14 +59,14 @@ class ImageEntry:
         Folders of labels of a large image.
     reader : str
     transform : mapping
-        Where its pixels lie, as last seen on screen.
+        Placement of its pixels, as last displayed.
     file : FileReference or None
-        Known content, which a missing or changed image keeps.
+        Known content, kept for a missing or changed image.
     state : {"found", "changed", "missing"}
     memory : tuple or None
-        Data, arguments and kind of a layer, of an image without a file that is not on screen.
+        Layer data, arguments and type of an image without a file that is not displayed.
     copies : dict
-        Files that were written of such an image, by folder and checksum.
+        Files written for such an image, by folder and checksum.
     picture : array of shape (rows, columns, 3) or None
         Thumbnail; None until it was made.
     layer, removed : object, list of object
@@ -90,7 +90,7 @@ class ImageEntry:
     removed: list[Any] = dataclasses.field(default_factory=list)
 
     def pixels(self) -> Any:
-        """Return the pixels of an image without a file, of a pyramid the finest; may be lazy."""
+        """Return the pixels of an image without a file, of the finest pyramid level; may be lazy."""
         data = self.memory[0] if self.layer is None and self.memory else self.layer.data
         return data[0] if isinstance(data, Sequence) else data
 
@@ -102,9 +102,9 @@ class ImageEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LayerState:
-    """A label layer at one moment: all but its pixels as a `ProjectLayer`, to be encoded later.
+    """Snapshot of a label layer: a `ProjectLayer` whose pixels are encoded later.
 
-    The colours (n_labels + 1, 3) are by label and repeat; `recipe` is the plain recipe or None.
+    The colours (n_labels + 1, 3) are indexed by label, cyclically; `recipe` is the plain recipe or None.
     """
 
     layer: ProjectLayer
@@ -118,7 +118,7 @@ class LayerState:
     ) -> ProjectLayer | None:
         """Return the layer of a project; unchanged pixels are not encoded again.
 
-        None if labels are negative, or above what a project file holds.
+        None if labels are negative, or above the maximum of a project file.
         """
         key = checksum(self.data)
         cached = encodings.get(self.id)
@@ -140,7 +140,7 @@ class LayerState:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _ImageState:
-    """An image at one moment, with its stored layers and those on screen."""
+    """Snapshot of an image, with its stored and displayed layers."""
 
     entry: ImageEntry
     stored: Sequence[ProjectLayer]
@@ -152,7 +152,7 @@ class _ImageState:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ProjectState:
-    """An open project at one moment; `build` encodes it in any thread."""
+    """Snapshot of an open project; `build` encodes it in any thread."""
 
     images: Sequence[_ImageState]
     current: int | None
@@ -165,7 +165,7 @@ class ProjectState:
     has_work: bool
 
     def build(self, target: Path | None, *, only_with_layers: bool = False) -> Project:
-        """Return the project as it is saved at `target`; None: for comparison, writes nothing.
+        """Return the project to save at `target`; None: for comparison, writes nothing.
 
         Images in memory are written beside the target; with `only_with_layers` others are left out.
         """
@@ -191,7 +191,7 @@ class ProjectState:
 
 
 def reference_to(path: Path, digests: DigestCache) -> FileReference:
-    """Refer to a file, also to one that cannot be read: the rest of a project is saved anyway."""
+    """Return a reference to a file, even if unreadable, so that the project can be saved."""
     try:
         return FileReference.of(path, digests)
     except InvalidInput:
@@ -206,7 +206,7 @@ class SharedRecipes:
         self._names = {_text(recipe.plain): name for name, recipe in recipes.items()}
 
     def add(self, plain: Any) -> str:
-        """Return the name of a plain recipe; empty if it cannot be repeated."""
+        """Add a plain recipe and return its name; empty if it is invalid."""
         text = _text(plain)
         if text not in self._names:
             try:
@@ -224,7 +224,7 @@ class SharedRecipes:
         return name
 
     def in_use(self) -> tuple[dict[str, Pipeline], str]:
-        """Return the recipes that are used, and the name of the one that labels other images."""
+        """Return the recipes in use, and the name of the one that labels other images."""
         names = self.used | {TAUGHT}
         recipes = {name: recipe for name, recipe in self.recipes.items() if name in names}
         if TAUGHT in recipes:
@@ -243,7 +243,7 @@ def _text(plain: Any) -> str:
 class ProjectModel:
     """Images, recipes and dictionaries of an open project.
 
-    Layers on screen are the business of a viewer, which passes their states in. `on_changed` is
+    Displayed layers belong to a viewer, which passes in their states. `on_changed` is
     called after each change of the list of images.
     """
 
@@ -267,14 +267,14 @@ class ProjectModel:
         self.on_changed()
 
     def remove(self, entry: ImageEntry) -> None:
-        """Remove an image from the project; what is on screen stays."""
+        """Remove an image from the project; displayed layers stay."""
         self.entries.remove(entry)
         self.on_changed()
 
     def load(
         self, project: Project, files: Sequence[FoundFile], stores: Sequence[list[Path]]
     ) -> None:
-        """Replace everything by a loaded project whose files and stores were looked for."""
+        """Replace the content by a loaded project and the results of its file search."""
         self.recipes, self.dictionaries = dict(project.recipes), dict(project.dictionaries)
         self.entries = []
         for image, location, folders in zip(project.images, files, stores, strict=True):
@@ -286,7 +286,7 @@ class ProjectModel:
         self.on_changed()
 
     def relocate(self, entries: Sequence[ImageEntry], files: Sequence[FoundFile]) -> None:
-        """Take new locations of missing or changed images."""
+        """Set new locations of missing or changed images."""
         for entry, location in zip(entries, files, strict=True):
             if location.path is not None:
                 assert entry.file is not None
@@ -296,13 +296,13 @@ class ProjectModel:
         self.on_changed()
 
     def accept(self, entry: ImageEntry) -> None:
-        """Take a changed image as it is, with the layers that were made of its former content."""
+        """Accept the changed content of an image, and keep its layers."""
         if entry.state == "changed":
             entry.file, entry.state = None, "found"
             self.on_changed()
 
     def check_content(self, entry: ImageEntry) -> None:
-        """Raise InvalidInput if an image is missing, or its file has another content by now."""
+        """Raise InvalidInput if an image is missing, or its content has changed."""
         entry.check_found()
         file, path = entry.file, entry.path
         if file is not None and path is not None and self.digests(path) != file.digest:
@@ -310,7 +310,7 @@ class ProjectModel:
             entry.check_found()
 
     def load_copies(self, folder: Path) -> None:
-        """Read images of a folder that will be deleted into memory."""
+        """Read images of a folder into memory, before the folder is deleted."""
         for entry in self.entries:
             if entry.path is not None and entry.path.parent == folder and entry.state == "found":
                 try:
@@ -322,7 +322,7 @@ class ProjectModel:
                 entry.name, entry.path, entry.file = entry.path.stem, None, None
 
     def store(self, entry: ImageEntry, layers: Sequence[LayerState]) -> list[bool]:
-        """Store layers that leave the screen; return of each whether a project can hold it."""
+        """Store layers before they are hidden; return for each whether a project can store it."""
         recipes = SharedRecipes(self.recipes)
         stored = [layer.encode(self.encodings, recipes.add) for layer in layers]
         entry.layers += tuple(layer for layer in stored if layer is not None)
@@ -330,7 +330,7 @@ class ProjectModel:
         return [layer is not None for layer in stored]
 
     def replace_stored(self, entry: ImageEntry, made: ProjectLayer) -> None:
-        """Store labels in place of stored ones of the same name, and hide other stored labels."""
+        """Replace stored labels of the same name, and hide other stored labels."""
         key = (made.kind, made.name)
         layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
         hidden = (dataclasses.replace(x, is_visible=x.kind == "strokes") for x in layers)
@@ -343,7 +343,7 @@ class ProjectModel:
 
     def forget_encodings(self, ids: set[str]) -> None:
         """Drop the cached encodings of layers other than those with the given ids."""
-        cached = list(self.encodings.items())  # a thread may add others meanwhile
+        cached = list(self.encodings.items())  # another thread may add entries
         self.encodings = {key: value for key, value in cached if key in ids}
 
     def pixels_in_memory(self) -> dict[int, Any]:
@@ -358,10 +358,10 @@ class ProjectModel:
         dictionaries: Sequence[Path],
         has_work: bool,
     ) -> ProjectState:
-        """Return the project at this moment.
+        """Return a snapshot of the project.
 
-        `shown` are the layers on screen, stores on screen and transform of each image. Without
-        open `dictionaries` those of the project stay in it.
+        `shown` are the displayed layers, displayed stores and transform of each image. Without
+        open `dictionaries` those of the project are kept.
         """
         images = []
         for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
@@ -384,7 +384,7 @@ class ProjectModel:
 def _reference(entry: ImageEntry, target: Path | None, digests: DigestCache) -> FileReference:
     """Return the file of an image; one in memory is written beside the project at `target`.
 
-    For another folder it is written again: a project is moved with the files beside it.
+    It is written to each new folder, as a project is moved together with the files beside it.
     """
     if entry.file is not None:
         return entry.file
@@ -405,7 +405,7 @@ def _reference(entry: ImageEntry, target: Path | None, digests: DigestCache) -> 
 
 
 def _write_pixels(folder: Path, name: str, pixels: Any) -> Path:
-    """Write an image into a folder, under a name that is free there."""
+    """Write an image into a folder, under an unused name."""
     make_folder(folder)
     stem, number = file_stem(name), 1
     while (path := folder / f"{stem}{f'_{number}' if number > 1 else ''}.npy").exists():

@@ -61,7 +61,7 @@ class EncodedLabels:
 
     @classmethod
     def of(cls, labels: ArrayLike) -> EncodedLabels:
-        """Encode a label image; blocks are copied, so that it may be painted on meanwhile."""
+        """Encode a label image; blocks are copied, so it may be modified meanwhile."""
         pixels = np.asarray(labels)
         if pixels.dtype == np.float32:
             pixels = as_labels(pixels, "labels")
@@ -107,7 +107,7 @@ class EncodedLabels:
         n_bytes = self.n_runs * _RUN_BYTES
         n_pixels = math.prod(self.shape)
         if not 0 < self.n_runs <= n_pixels or n_bytes > _MOST_DEFLATED * len(self.content):
-            raise InvalidInput(f"expected as many runs as pixels at most, got {self.n_runs}")
+            raise InvalidInput(f"expected at most as many runs as pixels, got {self.n_runs}")
         unpacker = zlib.decompressobj()
         table = unpacker.decompress(self.content, n_bytes + 1)
         is_complete = len(table) == n_bytes and unpacker.eof and not unpacker.unused_data
@@ -338,10 +338,10 @@ def fit_jointly(
 ) -> PrototypeSet:
     """Fit a few feature means per label to strokes on several images, and return them.
 
-    Of all pixels that `method` labels by the strokes, if all images have the same classes; else of
-    the painted pixels alone, since pixels of unpainted classes would count for others. `images`
-    have equal channels, `seeds` are image-shaped, `options` make them one problem, `finite_only`
-    masks NaN. InvalidInput as `Problem.from_images`, or if the features do not transfer.
+    Fitted to all pixels that `method` labels by the strokes if all images have the same classes,
+    else to the painted pixels alone, as pixels of unpainted classes would be assigned to others.
+    `images` have equal channels, `seeds` are image-shaped, `options` convert them to one problem,
+    `finite_only` masks NaN. InvalidInput as `Problem.from_images`, or if the features do not transfer.
     """
     problem = Problem.from_images(
         list(images),
@@ -361,5 +361,5 @@ def fit_jointly(
     painted = [classes.extended(int(array.max(initial=0))).paint(array) for array in labels]
     prototypes = PrototypeSet.fit(problem, painted)
     if prototypes is None:
-        raise InvalidInput("features: those of a layer, and positions, say nothing of other images")
+        raise InvalidInput("features: those of a layer, and positions, do not transfer to other images")
     return prototypes
