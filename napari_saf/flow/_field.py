@@ -76,7 +76,7 @@ class AbstractField(ABC):
 
     @abstractmethod
     def planes(self) -> Tensor | None:
-        """Return distances or sketch in 16 bits for compiled kernels, if any; release the others."""
+        """Return distances or sketch in 16 bits for compiled kernels, if any; release the rest."""
 
     @abstractmethod
     def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:

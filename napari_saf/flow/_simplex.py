@@ -179,7 +179,7 @@ def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
-    `scale` (n_nodes,) receives 1 / sum exp v. torch.softmax is several times slower for few columns.
+    `scale` (n_nodes,) receives 1 / sum exp v. torch.softmax is much slower for few columns.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)

@@ -281,7 +281,7 @@ _tolerance_parameter = functools.partial(
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsBashforthMoulton(AbstractStepper):
-    """Variable-step Adams pair: one evaluation per step, predictor of order 2, corrector of order 3.
+    """Variable-step Adams pair of orders 2 and 3, with one evaluation per step.
 
     Notes
     -----

@@ -185,7 +185,7 @@ def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
 
 
 def _relative(table: Floats) -> Float64s:
-    """Return d_k / (d_k + d_l), d_l the least distance of the other classes; 1/2 if all infinite."""
+    """Return d_k / (d_k + d_l), d_l the least of the other classes; 1/2 if all are infinite."""
     is_finite = np.isfinite(table)
     if not is_finite.any():
         return np.full(table.shape, 0.5)
