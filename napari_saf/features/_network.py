@@ -90,7 +90,7 @@ class Network:
 def load_network(
     architecture: str, file: Path, layers: tuple[int, ...] | None, *, is_fine: bool = False
 ) -> Network:
-    """Return a network with weights from a file; may raise any error of `SafError`."""
+    """Return a network with weights from a file; InvalidInput, FormatError or ComputeError."""
     state = file.stat()
     device = resolve_device("auto")
     model, missing = _load(architecture, file, device, (state.st_size, state.st_mtime_ns))

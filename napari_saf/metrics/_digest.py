@@ -1,4 +1,4 @@
-"""Checksums of labels, by which a recipe tells whether it made the same ones."""
+"""Checksums of labels, to verify that a recipe reproduces them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napari_saf.arrays import as_labels, as_list
 from napari_saf.errors import InvalidInput
 
 _N_HALVINGS = 6
-"""Of the axes of an image: into 64 blocks."""
+"""Number of times that an axis of the image is halved, for 64 blocks."""
 
 
 def label_digest(labels: ArrayLike) -> tuple[str, ...]:
@@ -27,13 +27,13 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     Returns
     -------
     tuple of 64 str
-        Of each block, in the order of its place: 16 hexadecimal digits, of the shape of the image
-        and the labels, whatever their data type.
+        16 hexadecimal digits per block, in the order of their position, computed from the image
+        shape and the labels independently of their dtype.
 
     Notes
     -----
-    The longest axis, the first of those that are as long, is halved six times. Checksums are
-    BLAKE2b (RFC 7693).
+    The longest axis (the first of equally long ones) is halved, six times in succession. Checksums
+    are BLAKE2b (RFC 7693).
 
     Examples
     --------
@@ -63,7 +63,7 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
 
 
 def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
-    """Return in words whether labels are those of a recipe, by `label_digest`.
+    """Return a message on whether labels match those of a recipe, by their `label_digest`.
 
     Examples
     --------
