@@ -35,8 +35,7 @@ from napari_saf.graph import CoarseMeans
 Values = Float32s
 
 _MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
-"""Most values sampled for the scaling; least number of values for percentiles, not the full range.
-"""
+"""Most values sampled for the scaling, and least number of them for percentiles."""
 _FAR = 8
 """Most pixels per block for smoothing at full size; larger blocks are averaged first."""
 _READ = 2**22

@@ -41,7 +41,7 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     >>> digest = saf.metrics.label_digest(labels)
     >>> labels[0, 0] = 2
     >>> saf.metrics.compare_digests(saf.metrics.label_digest(labels), digest)
-    'other labels than where this recipe was made in 1 of 64 blocks: 1'
+    'labels differ from those of the recipe in 1 of 64 blocks: 1'
     """
     array = as_labels(labels, "labels")
     if not array.ndim:
@@ -69,7 +69,7 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
     --------
     >>> digest = saf.metrics.label_digest(np.ones((16, 16), int))
     >>> saf.metrics.compare_digests(digest, digest)
-    'the same labels as where this recipe was made (64 of 64 blocks)'
+    'labels match those of the recipe (64 of 64 blocks)'
     """
     n_blocks = 2**_N_HALVINGS
     pairs = as_list(own, "digest"), as_list(recorded, "digest")
@@ -78,6 +78,6 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
             raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
     changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
     if not changed:
-        return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
-    text = f"other labels than where this recipe was made in {len(changed)} of {n_blocks} blocks"
+        return f"labels match those of the recipe ({n_blocks} of {n_blocks} blocks)"
+    text = f"labels differ from those of the recipe in {len(changed)} of {n_blocks} blocks"
     return f"{text}: {', '.join(changed)}"

@@ -121,7 +121,7 @@ class RegionGraph:
         return rows
 
     def merges(self, weights: Float64s, least: float) -> Iterator[tuple[int, int, float]]:
-        """Merge the most likely pairs, small regions first; yield each pair and its level."""
+        """Yield the most likely pair and the probability of two regions, then merge it; repeat."""
         odds, rows = np.empty(len(self.pairs)), np.arange(len(self.pairs))
         while len(self.pairs):
             is_small = self.sizes[self.pairs[rows]].min(axis=1) < least
