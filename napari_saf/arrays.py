@@ -86,13 +86,13 @@ def as_array(values: ArrayLike, name: str) -> Array:
         raise InvalidInput(f"{name}: expected an array of numbers: {error}") from error
     if array.dtype == object and not array.ndim:
         part = next((part for part in ("labels", "array") if hasattr(values, part)), None)
-        hint = "" if part is None else f"; pass its {part}"
+        hint = "" if part is None else f"; give its {part}"
         raise InvalidInput(f"{name}: expected an array, got {spelled_kind(values)}{hint}")
     return array
 
 
 def as_labels(values: ArrayLike, name: str) -> Array:
-    """Return integers from 0 to 2**63 - 1, also from integral floats; or raise InvalidInput."""
+    """Return integers from 0 to 2**63 - 1, also from integral float32; or raise InvalidInput."""
     array = as_array(values, name)
     if _is_single(array.dtype) and array.size:
         return whole_floats(array, name)
@@ -204,7 +204,7 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Mask:
         return None
     array = inside_of(mask)
     if array.shape != shape:
-        raise InvalidInput(f"mask: expected the image shape {shape}, got {array.shape}")
+        raise InvalidInput(f"mask: expected the image's shape {shape}, got {array.shape}")
     if not array.any():
         raise InvalidInput("mask: expected at least one pixel inside, got an empty mask")
     return None if array.all() else array

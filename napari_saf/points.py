@@ -65,7 +65,7 @@ def k_means(
     """Return the centres (n_clusters, n_features) of the best of `n_starts` runs of k-means.
 
     `clusters` is their number, or the initial centres of the first run; others start by k-means++.
-    There must be at least as many points, which may coincide. `cancelled` is polled before each run.
+    There are at least as many points, which may coincide. `cancelled` is polled before each run.
     """
     from sklearn.cluster import KMeans, kmeans_plusplus  # scikit-learn takes half a second to load
 
@@ -125,8 +125,8 @@ def sampled_means(features: Floats, count: int, max_iterations: int = 300) -> Fl
 def global_means(features: Floats, most: int, share: float = 0.0) -> Floats:
     """Return 2 to `most` global k-means centres, float64, with a `share` of the variance or less.
 
-    As minima of k-means are sensitive to perturbations, up to 8 means are recomputed with each
-    feature scaled by a tenth; the result whose partition agrees most with the others is returned.
+    As minima of k-means are sensitive to perturbations, up to 8 means are recomputed with features
+    perturbed by 10 %; the result whose partition agrees most with the others is returned.
     """
     from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
 

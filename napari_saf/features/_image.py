@@ -77,7 +77,7 @@ class Scaling:
     def between(cls, low: float, high: float, n_values: int, sample: Float64s) -> Scaling:
         """Return the scaling for `n_values` in a range, from a sample of them."""
         if low == high:
-            raise InvalidInput(f"image: expected two or more different values, all are {low:g}")
+            raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
         if len(sample) < min(n_values, _LEAST_SAMPLED):
             return cls(low, high)
         inner = np.percentile(sample, [0.1, 99.9])
@@ -413,7 +413,7 @@ def channel_threshold(rows: Float64s, number: int) -> float:
     """Return Otsu's threshold of a channel of pixels (n, channels)."""
     seen = rows[:, number]
     if seen.min() == seen.max():
-        raise InvalidInput(f"groups: expected two groups, but channel {number} is constant")
+        raise InvalidInput(f"groups: channel {number} is constant, which gives a single group")
     return float(filters.threshold_otsu(seen))
 
 

@@ -253,7 +253,7 @@ def find_weights(name: str, sha256: str) -> Path:
         if candidate.is_file() and (not sha256 or hash_of(candidate) == sha256):
             return candidate
     if not name:
-        raise InvalidInput("weights_file: expected a safetensors file, got none")
+        raise InvalidInput("weights_file: choose a file of weights (safetensors)")
     digest = f" with the SHA-256 {sha256[:12]}..." if sha256 else ""
     problem = "another file" if paths[0].is_file() else "no such file"
     raise InvalidInput(f"weights_file: {problem} at {name}; expected weights{digest}")

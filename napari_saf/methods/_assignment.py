@@ -258,7 +258,7 @@ class AssignmentFlow(AbstractFlow):
         n_prototypes = 0 if self.prototypes is None else len(np.atleast_2d(self.prototypes))
         if len(labels) != n_prototypes:
             raise InvalidInput(
-                f"prototype_labels: expected a label for each of {n_prototypes} prototypes, "
+                f"prototype_labels: expected one for each of {n_prototypes} prototypes, "
                 f"got {len(labels)}"
             )
         numbers = [as_whole(label) for label in labels]
