@@ -1,4 +1,4 @@
-"""Types of arrays, and checks of arguments: numbers, paths, arrays, masks, windows."""
+"""Array types, and validation of arguments: numbers, paths, arrays, masks, windows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Integers = NDArray[np.integer[Any]]
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Mask = Bools | None
-"""True for the pixels of an image that count; None: all of them."""
+"""True for the pixels inside the mask; None: all pixels."""
 Region = tuple[slice, ...]
 """Slices of a part of an image, one per axis."""
 
@@ -29,7 +29,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def as_whole(value: object) -> int | None:
-    """Return an integer, possibly written as a float; None for anything else."""
+    """Return an integer, also from an integral float; None for anything else."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
         return None
     is_whole = isinstance(value, (int, np.integer)) or float(value).is_integer()
@@ -70,14 +70,16 @@ def as_list(values: Any, name: str) -> list[Any]:
 def as_dict(values: Any, name: str) -> dict[Any, Any]:
     """Return a mapping as a dictionary; InvalidInput for anything else."""
     if not isinstance(values, Mapping):
-        raise InvalidInput(f"{name}: expected a mapping by label, got {values!r:.60}")
+        raise InvalidInput(f"{name}: expected a mapping with labels as keys, got {values!r:.60}")
     return dict(values)
 
 
 def as_array(values: ArrayLike, name: str) -> Array:
     """Return values as an unmasked array; InvalidInput for paths, ragged rows and other objects."""
     if isinstance(values, str | os.PathLike):
-        raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
+        raise InvalidInput(
+            f"{name}: expected an array, got {values!r}; read files with saf.read_image"
+        )
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -90,7 +92,7 @@ def as_array(values: ArrayLike, name: str) -> Array:
 
 
 def as_labels(values: ArrayLike, name: str) -> Array:
-    """Return integers from 0 to 2**63 - 1, possibly stored as float32; or raise InvalidInput."""
+    """Return integers from 0 to 2**63 - 1, also from integral float32; or raise InvalidInput."""
     array = as_array(values, name)
     if _is_single(array.dtype) and array.size:
         return whole_floats(array, name)
@@ -123,18 +125,18 @@ def whole_floats(array: Floats, name: str) -> Array:
         wrong, n_wrong = array[~is_label][0], np.count_nonzero(~is_label)
         raise InvalidInput(
             f"{name}: expected whole numbers from 0 to {most:.0f}, got {array.dtype} of shape "
-            f"{array.shape}, {n_wrong} of them others, such as {wrong:g}"
+            f"{array.shape} with {n_wrong} other numbers, such as {wrong:g}"
         )
     return array.astype(whole_type(array.dtype))
 
 
 def own_floats(values: ArrayLike, name: str) -> Floats:
-    """Return numbers as contiguous, writable float64 if they are, else float32."""
+    """Return a contiguous, writable array, float64 for float64 input, else float32."""
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"{name}: expected real numbers, got dtype {array.dtype}")
     if np.ma.is_masked(values):
-        raise InvalidInput(f"{name}: expected a number everywhere, got masked values")
+        raise InvalidInput(f"{name}: expected no masked values, got a masked array")
     is_double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return np.require(array, np.float64 if is_double else np.float32, ["C", "W"])
 
@@ -142,17 +144,17 @@ def own_floats(values: ArrayLike, name: str) -> Floats:
 def check_size(
     name: str, values: Array, count: int, largest: float = _LARGEST, smallest: float = 0.0
 ) -> None:
-    """Raise InvalidInput if `count` squared differences may overflow, or are below `smallest`."""
+    """Raise InvalidInput if `count` squared differences may overflow or are below `smallest`."""
     magnitude = max(abs(float(values.min())), abs(float(values.max())))
     least, most = smallest**0.5, (largest / (8 * count)) ** 0.5
     if magnitude > most:
         raise InvalidInput(
-            f"{name}: expected numbers up to {most:.1e}, got {magnitude:.1e}; scale them"
+            f"{name}: expected numbers up to {most:.1e}, got {magnitude:.1e}; rescale them"
         )
     if 0 < magnitude < least:
         raise InvalidInput(
-            f"{name}: expected numbers of {least:.1e} and more, the largest is {magnitude:.1e}; "
-            "scale them"
+            f"{name}: expected numbers of {least:.1e} or more, the largest is {magnitude:.1e}; "
+            "rescale them"
         )
 
 
@@ -191,7 +193,7 @@ def inside_of(mask: ArrayLike) -> Bools:
         n_unknown = int(np.isnan(array).sum())
         if n_unknown:
             raise InvalidInput(
-                f"mask: expected numbers, 0 outside, {n_unknown} of {array.size} pixels are NaN"
+                f"mask: expected numbers, 0 outside; {n_unknown} of {array.size} pixels are NaN"
             )
     return np.asarray(array != 0, dtype=bool)
 
@@ -209,7 +211,7 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Mask:
 
 
 def joined_by(pairs: Sequence[Int64s], count: int) -> Int64s:
-    """Return the connected component of each of `count` items, joined by pairs (2, n)."""
+    """Return the connected component of each of `count` items, linked by pairs (2, n)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -221,7 +223,7 @@ def joined_by(pairs: Sequence[Int64s], count: int) -> Int64s:
 
 
 def boxes(shape: Sequence[int], sides: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Yield the boxes of given sides that tile a shape, in C order; the last ones are cut off."""
+    """Yield the boxes of given sides that tile a shape, in C order; the last ones are clipped."""
     starts = (range(0, n, side) for n, side in zip(shape, sides, strict=True))
     for corner in itertools.product(*starts):
         ends = zip(corner, sides, shape, strict=True)

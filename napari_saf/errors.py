@@ -11,7 +11,7 @@ def one_line(error: BaseException) -> str:
 
 
 def format_count(number: int) -> str:
-    """Return a number as people read it, such as ``"12,345"``."""
+    """Return a number with thousands separators, such as ``"12,345"``."""
     return f"{number:,}"
 
 
@@ -21,7 +21,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class Cancelled(Exception):
-    """Raised inside cancelled work; not an error."""
+    """Raised to end a cancelled computation; not an error."""
 
 
 def raise_if(cancelled: Callable[[], bool]) -> None:
@@ -30,9 +30,9 @@ def raise_if(cancelled: Callable[[], bool]) -> None:
 
 
 class SafError(Exception):
-    """Base of every error that napari-saf raises.
+    """Base class of the errors that napari-saf raises.
 
-    Never a `RuntimeError`: worker threads of Qt swallow those inside generators.
+    Not a `RuntimeError`, which Qt worker threads suppress inside generators.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class SafError(Exception):
 
 
 class InvalidInput(SafError, ValueError):
-    """An argument, an image or a file's content is not what was expected.
+    """Invalid argument, image or file content.
 
     Examples
     --------
@@ -56,11 +56,11 @@ class InvalidInput(SafError, ValueError):
 
 
 class NotFinite(InvalidInput):
-    """Some pixels are NaN or infinite: a mask can leave them out."""
+    """Some pixels are NaN or infinite; a mask can exclude them."""
 
 
 class ComputeError(SafError):
-    """A computation could not be carried out, for want of memory or a device.
+    """Failed computation, for lack of memory or a device.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class ComputeError(SafError):
 
 
 class FormatError(SafError, ValueError):
-    """A file cannot be read: wrong type, truncated, or of an unknown version.
+    """Unreadable file: wrong type, truncated, or of an unknown version.
 
     Examples
     --------

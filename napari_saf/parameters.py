@@ -1,9 +1,8 @@
-"""Parameters: one description for library, forms, command line and recipes.
+"""Parameter descriptions, shared by library, forms, command line and recipes.
 
-Methods and image options are frozen dataclasses. Each field is made by `parameter`, which stores
-a `Parameter` beside its default. A field may hold another such dataclass (the affinity, the
-stopping rule) or one of several (the stepper); `describe` flattens them into scalar parameters
-with dotted names.
+Methods and image options are frozen dataclasses whose fields are made by `parameter`. A field may
+hold another such dataclass (the affinity) or one of several (the stepper); `describe` flattens
+them into scalar parameters with dotted names.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _UNIONS = (typing.Union, types.UnionType)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Description of a field, made by `parameter`; from `name` on read from its dataclass."""
+    """Description of a field, made by `parameter`; `name` and later are read from the dataclass."""
 
     label: str
     help: str  # One or two sentences: the meaning, then the symbol.
@@ -70,12 +69,12 @@ class Parameter:
     step: float | None = None  # Increment of the form's control.
     ends: tuple[str, str] | None = None  # Labels of the two ends of a slider.
     advanced: bool = False  # Whether the form hides the field at first.
-    # Dataclasses by name, for a field that holds one of several.
+    # Allowed dataclasses by name, for a field that holds one of several.
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
-    # Values to offer, by default those of a literal type; or words allowed for a number or window.
+    # Allowed values, by default those of a literal type; words allowed besides numbers or windows.
     choices: tuple[str, ...] = ()
-    suggestions: tuple[int, ...] = ()  # Some of the numbers that can be typed, in pixels.
-    # Text of choices in the form.
+    suggestions: tuple[int, ...] = ()  # Suggested numbers, in pixels; others can be typed.
+    # Texts of choices in the form.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     none: str = "automatic"  # Text of None in the form.
     files: str = ""  # Pattern of a file path, such as *.csv.
@@ -85,7 +84,7 @@ class Parameter:
     at_start: bool = False  # Whether it has no effect with an initial assignment.
     name: str = ""  # Dotted path of the field, such as "affinity.sigma2".
     hint: Any = None  # Type for validation.
-    # A list is a short array, a window an odd side length or one an axis, a range low and high.
+    # A list is a short array, a window odd side lengths, one or one per axis, a range low and high.
     kind: Kind = "array"
     optional: bool = False  # Whether None is allowed.
     # Name of a choice, and its values for which this parameter exists.
@@ -105,7 +104,7 @@ class Parameter:
 def parameter(
     default: Any, *, bounds: tuple[float | None, float | None] = (None, None), **description: Any
 ) -> Any:
-    """Return a field described by attributes of `Parameter`, with inclusive `bounds`."""
+    """Return a dataclass field with the attributes of a `Parameter`, and inclusive `bounds`."""
     limits = {"minimum": bounds[0], "maximum": bounds[1]}
     info = Parameter(default=default, **(limits | description))
     return dataclasses.field(default=default, metadata={_KEY: info})
@@ -155,7 +154,7 @@ describe: Callable[[type], tuple[Parameter, ...]] = functools.cache(_flatten)
 
 
 def parameter_named(cls: type, name: str) -> Parameter | None:
-    """Return the parameter with a dotted name, or with a unique last part of it."""
+    """Return the parameter with a dotted name, or with a unique last part of the name."""
     parameters = describe(cls)
     exact = [item for item in parameters if item.name == name]
     last = [item for item in parameters if item.name.rpartition(".")[2] == name]
@@ -180,7 +179,7 @@ def _walk(
 
 
 def documented(cls: type[T]) -> type[T]:
-    """Add a Parameters section to the docstring of a dataclass, its own fields first."""
+    """Add a Parameters section to the docstring of a dataclass, inherited fields last."""
     described = {item.name: item for item in describe(cls)}
     lines = ["Parameters", "----------"]
     own_first = sorted(dataclasses.fields(cls), key=lambda f: f.name not in cls.__annotations__)  # type: ignore[arg-type]
@@ -203,7 +202,7 @@ def documented(cls: type[T]) -> type[T]:
 
 
 def check_bounds(options: object) -> None:
-    """Raise InvalidInput for a field of wrong type or out of bounds; for ``__post_init__``."""
+    """Raise InvalidInput for fields of wrong type or out of bounds; called in ``__post_init__``."""
     for item in _fields_of(type(options)):
         value = getattr(options, item.name)
         value = value.item() if isinstance(value, np.generic) else value
@@ -230,7 +229,7 @@ def check_bounds(options: object) -> None:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Return whether a value has a type, without conversion but of whole numbers to floats."""
+    """Return whether a value has a type; integers also fit floats."""
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin in _UNIONS:
         return any(_fits(value, member) for member in members)

@@ -1,6 +1,6 @@
-"""Parts of large images: halos, blocks to learn from, tiles to label, and the problem of parts.
+"""Regions of large images: halos, training blocks, tiles, and their problems.
 
-`ImageParts` makes the problem of regions with the features that they have within the image; the
+`ImageParts` makes the problem of regions, with the same features as in the whole image; the
 functions after it choose regions. Read next: `methods/_learned`.
 """
 
@@ -22,15 +22,15 @@ from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of
 from napari_saf.problem import Problem
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
-"""Windows of the halo of a flow by the number of averaged axes: in volumes of noise flows take
-longer, and pixels farther away count."""
+"""Width of a flow's halo in windows, by the number of averaged axes: in noisy volumes flows take
+longer and depend on more distant pixels."""
 _LEAST_HALO = 8
-"""Least halo in pixels, where windows are small."""
+"""Least halo in pixels, for small windows."""
 
 _BLOCK = {1: 2**14, 2: 256, 3: 48}
-"""Side of the blocks that labels are learned from, by the number of axes."""
+"""Side of the training blocks, by the number of axes."""
 _MOST_LEARNED = 2**19
-"""Most pixels in these blocks."""
+"""Most pixels in the training blocks."""
 LEAST_SIDE = 64
 """Least side of a tile."""
 _centre: ContextVar[Callable[[], ArrayLike | None] | None] = ContextVar("view", default=None)
@@ -38,10 +38,10 @@ _centre: ContextVar[Callable[[], ArrayLike | None] | None] = ContextVar("view", 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageParts:
-    """Crops of images, channels last, with masks, positions, and the `regions` of them to label.
+    """Crops of images, channels last, with masks, positions, and the `regions` to label in them.
 
-    A crop includes the receptive field of the features around its region. All crops share resolved
-    options with a scaling.
+    A crop includes the receptive field of the features around its region. All crops share the
+    resolved options and the intensity scaling.
     """
 
     values: list[Array]
@@ -53,7 +53,7 @@ class ImageParts:
     def read(
         cls, regions: Sequence[Region], pixels: Pixels, reach: Sequence[int], step: int = 1
     ) -> ImageParts:
-        """Return crops of the regions with pixels within the mask, with `reach` pixels around.
+        """Return crops of the regions that have pixels in the mask, padded by `reach` pixels.
 
         Crops begin at multiples of `step`.
         """
@@ -108,15 +108,15 @@ class ImageParts:
 
 def reach_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
     """Return the receptive field per axis, in pixels, of the features and weights of a part."""
-    # weights: a patch reaches one pixel, its smoothing another
+    # weights: one pixel for the patch, another for its smoothing
     reach = extractor.receptive_field + 2 * has_weights
-    # features of a coarser grid are averaged over windows once more
+    # features on a coarser grid are also averaged over windows
     is_coarse = extractor.stride > 1
     return [reach + is_coarse * (side // 2) if side > 1 else 0 for side in window]
 
 
 def halo_of(window: Sequence[int]) -> list[int]:
-    """Return the pixels around a part, per axis, that the flow in it depends on."""
+    """Return the pixels around a part, per axis, on which its flow depends."""
     n_averaged = max(1, min(3, sum(side > 1 for side in window)))
     n_sides = 2 * WINDOWS_OF_HALO[n_averaged]
     return [max(_LEAST_HALO, n_sides * (side // 2)) if side > 1 else 0 for side in window]
@@ -140,7 +140,7 @@ def cut(array: Array, around: Region, region: Region) -> Array:
 
 @contextmanager
 def in_view(centre: Callable[[], ArrayLike | None]) -> Iterator[None]:
-    """Label parts nearest to the pixel `centre()` first within the context, in this thread."""
+    """Context in which this thread labels the regions nearest to the pixel `centre()` first."""
     token = _centre.set(centre)
     try:
         yield
@@ -149,7 +149,7 @@ def in_view(centre: Callable[[], ArrayLike | None]) -> Iterator[None]:
 
 
 def nearest_to_view(regions: Sequence[Region]) -> int:
-    """Return the index of the region nearest to the centre of the view; 0 if that is unknown."""
+    """Return the index of the region nearest to the centre of the view, 0 if unknown."""
     ask = _centre.get()
     centre = np.ravel(np.array([]) if ask is None else ask())  # type: ignore[arg-type]
     if len(centre) != len(regions[0]):
@@ -160,7 +160,7 @@ def nearest_to_view(regions: Sequence[Region]) -> int:
 
 
 def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
-    """Return blocks that cover an image."""
+    """Return training blocks that cover an image."""
     n_axes = max(1, min(3, sum(side > 1 for side in window)))
     sides = [
         min(n, max(_BLOCK[n_axes], 3 * side)) if side > 1 else 1
@@ -172,7 +172,7 @@ def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
 def blocks_with_labels(
     labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
-    """Return blocks of an image that hold every label, the rarest first, evenly spread.
+    """Return evenly spread blocks of an image that contain every label, the rarest first.
 
     `labels` are at a reduced size, 0 outside the mask.
     """
@@ -193,7 +193,7 @@ def blocks_with_labels(
 def even_blocks(
     labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
-    """Return evenly spread blocks of an image with pixels inside the mask."""
+    """Return evenly spread blocks of an image that have pixels in the mask."""
     regions, counts = _counted_blocks(labels, shape, window, n_images)
     labelled = np.flatnonzero(counts.any(axis=1))
     at = np.linspace(0, len(labelled) - 1, min(_n_blocks(regions, n_images), len(labelled)))
@@ -208,7 +208,7 @@ def _n_blocks(regions: Sequence[Region], n_images: int) -> int:
 def _counted_blocks(
     labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> tuple[list[Region], Int64s]:
-    """Return the blocks of full size, or a small image, and their nodes of each label."""
+    """Return the blocks of full size, or a small image, and the node counts of each label."""
     regions = [tuple(slice(0, n) for n in shape)]
     if math.prod(shape) * n_images > _MOST_LEARNED:
         regions = blocks_of(shape, window)
@@ -230,7 +230,7 @@ def _counted_blocks(
 def tiles_of(
     shape: Sequence[int], window: Sequence[int], halo: Sequence[int], most: int
 ) -> list[Region]:
-    """Return tiles of an image that have, with their halo, at most `most` pixels."""
+    """Return tiles of an image with at most `most` pixels each, including the halo."""
     sides = list(shape)
 
     def n_pixels() -> int:

@@ -19,20 +19,20 @@ _NEWTON_STEPS = 3
 _MAX_SAMPLES = 5000
 _MAX_DRAWN = 4000
 _N_SEARCHED, _MAX_SPACED, _N_CANDIDATES = 2000, 8000, 150
-"""Evenly spaced rows for the search of means, for their final update, and as candidates."""
+"""Numbers of evenly spaced rows for the search of means, for the final update, and candidates."""
 _STRETCH, _N_STRETCHED, _MOST_AGAIN = 0.1, 8, 8
-"""Perturbation of features, number of repeated searches, and most means that are repeated."""
+"""Perturbation of features, number of repeated searches, and most means for which they are made."""
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
 _N_COMPARED, _DIFFERENCE = 1000, 1e-3
-"""Points compared, and their least difference relative to the range, for float32 squares."""
+"""Number of points compared, and least difference relative to the range, for float32 squares."""
 MAX_EXACT_FEATURES = 25
-"""Most features for exact squared distances; else by matrix products."""
+"""Number of features above which squared distances are computed by matrix products."""
 
 
 def distances(features: Tensor, points: Tensor) -> Tensor:
-    """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
+    """Return |f_i - p_j| (n_nodes, n_points), without the cancellation of matrix products."""
     return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -47,7 +47,7 @@ def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = N
 
 
 def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:
-    """Return weighted means (..., n_columns, n_features), `otherwise` for zero weight."""
+    """Return weighted means (..., n_columns, n_features), or `otherwise` for zero weight."""
     masses = weights.sum(dim=-2)[..., None]
     means = (weights.mT @ features) / masses.clamp(min=1e-30)
     return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
@@ -65,7 +65,7 @@ def k_means(
     """Return the centres (n_clusters, n_features) of the best of `n_starts` runs of k-means.
 
     `clusters` is their number, or the initial centres of the first run; others start by k-means++.
-    Points are at least as many, and may coincide. `cancelled` is polled before each run.
+    There are at least as many points, which may coincide. `cancelled` is polled before each run.
     """
     from sklearn.cluster import KMeans, kmeans_plusplus  # scikit-learn takes half a second to load
 
@@ -81,7 +81,7 @@ def k_means(
         if differ:
             search.fit(points)
             centres, inertia = search.cluster_centers_, search.inertia_
-        else:  # scikit-learn would warn; suppressing warnings affects all threads
+        else:  # scikit-learn would warn, and suppressed warnings affect all threads
             first = start if number == 0 else None
             if first is None:
                 first = kmeans_plusplus(points, count, random_state=draw)[0]
@@ -93,14 +93,14 @@ def k_means(
 
 
 def _are_plainly_more(points: Floats, count: int) -> bool:
-    """Return whether more than `count` points of a sample differ by more than rounding."""
+    """Return whether more than `count` points of a sample differ by more than rounding errors."""
     sample = points[:: max(1, len(points) // _N_COMPARED)]
     unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
     return unit > 0 and len(np.unique(np.round(sample / unit), axis=0)) > count
 
 
 def _lloyd(points: Floats, centres: Floats, max_iterations: int) -> tuple[Floats, float]:
-    """Return the centres of one run of k-means, which may coincide, and the sum of squares."""
+    """Return the centres of one k-means run, which may coincide, and the sum of squares."""
     for _ in range(max_iterations):
         nearest = cdist(points, centres, "sqeuclidean").argmin(axis=1)
         sizes = np.bincount(nearest, minlength=len(centres))[:, None]
@@ -114,7 +114,7 @@ def _lloyd(points: Floats, centres: Floats, max_iterations: int) -> tuple[Floats
 
 
 def sampled_means(features: Floats, count: int, max_iterations: int = 300) -> Floats:
-    """Return at most `count` distinct k-means of a sample of features, in float64."""
+    """Return at most `count` distinct k-means centres of a sample of features, in float64."""
     draw = np.random.default_rng(0)
     drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
     sample = features[drawn].astype(np.float64)
@@ -123,10 +123,10 @@ def sampled_means(features: Floats, count: int, max_iterations: int = 300) -> Fl
 
 
 def global_means(features: Floats, most: int, share: float = 0.0) -> Floats:
-    """Return 2 to `most` deterministic means that leave at most a `share` of the variance, float64.
+    """Return 2 to `most` global k-means centres, float64, with a `share` of the variance or less.
 
-    As minima of k-means are sensitive to perturbations, few means are recomputed with each feature
-    stretched by a tenth; the ones whose partition agrees most with the others are returned.
+    As minima of k-means are sensitive to perturbations, up to 8 means are recomputed with features
+    perturbed by 10 %; the result whose partition agrees most with the others is returned.
     """
     from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
 
@@ -147,7 +147,7 @@ def global_means(features: Floats, most: int, share: float = 0.0) -> Floats:
 
 
 def _added_means(sample: Float64s, most: int, share: float) -> Floats:
-    """Return fast global k-means: https://doi.org/10.1016/S0031-3203(02)00060-2."""
+    """Return fast global k-means centres: https://doi.org/10.1016/S0031-3203(02)00060-2."""
     candidates = _spaced(sample, _N_CANDIDATES)
     apart = cdist(candidates, sample, "sqeuclidean")
     means = sample.mean(axis=0, keepdims=True)
@@ -168,20 +168,20 @@ def _spaced(features: Floats, most: int) -> Float64s:
 
 
 def weighted_medoid(points: Floats, weights: Floats, *, exact: bool = True) -> tuple[int, float]:
-    """Return the point of least weighted sum of distances to all points, and that sum.
+    """Return the index of the point of least weighted sum of distances to all points, and that sum.
 
-    Unless `exact`, the best of those nearest to the geometric median; else the best of all, without
-    all n^2 distances. The sum E is convex with Lipschitz constant W = sum of the weights, so every
+    If `exact`, the best of all points, without all n^2 distances, else of those nearest to the
+    geometric median. The sum E is convex with Lipschitz constant W = sum of the weights, so every
     evaluated point b bounds it from below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and
     E(r) >= |E(b) - W |x_r - x_b|| (Newling and Fleuret, "A sub-quadratic exact medoid algorithm",
     AISTATS 2017, https://arxiv.org/abs/1605.06950). Near the geometric median m, where slopes are
-    small, the curvature excludes most: with a = x_q - m /= 0, u its direction and h = x_r - m,
+    small, curvature excludes most points: with a = x_q - m /= 0, u its direction and h = x_r - m,
 
         |a - h| >= |a| - u'h + (|h|^2 - (u'h)^2) / (2 (|a| + |h|)),
 
-    and a convex function above the least sum all around m is above it beyond. A point with a lower
-    sum than the approximate median replaces it. Points are evaluated in the order of their bounds,
-    starting near m, until no bound is below the least sum.
+    and a convex function that exceeds the least sum on a sphere around m exceeds it outside. A
+    point with a lower sum than the approximate median replaces it. Points are evaluated in the
+    order of their bounds, starting near m, until no bound is below the least sum.
     """
     x = torch.from_numpy(np.ascontiguousarray(points, dtype=np.float64))
     w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
@@ -238,7 +238,7 @@ def _lower_bounds(
 def _near_median(
     x: Tensor, w: Tensor, offsets: Tensor, apart: Tensor, best: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the distinct points that may improve on `best`, and bounds from curvature."""
+    """Return the distinct points with a sum possibly below `best`, and bounds from curvature."""
     inside = torch.arange(len(x))
     directions = offsets / apart.clamp(min=1e-300)[:, None]
     slope, least, here = -(w @ directions), float(w @ apart), float(w[apart == 0].sum())

@@ -20,16 +20,16 @@ _FLOOR = 1e-10
 _LABEL_MEMORY = 0.25
 _LABEL_TIME = 0.2
 _FREE_SECONDS = 0.02
-"""Packing time free of the time limit, so that short runs keep all steps."""
+"""Seconds of packing exempt from the time limit, so that short runs keep all steps."""
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
-"""A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would save
-another sixth in three times the time."""
+"""Compression of a state of a photograph takes 8 ms and leaves two thirds of its size, late states
+less; zstd would save another sixth in three times the time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PackedArray:
-    """Array, such as a label image, compressed losslessly in blocks of rows."""
+    """Array, such as a label image, with lossless compression in blocks of rows."""
 
     blocks: tuple[bytes, ...]
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class PackedArray:
         codec: Blosc = _LABEL_CODEC,
         convert: Callable[[Array], Array] = np.asarray,
     ) -> PackedArray:
-        """Compress an array, each block of rows after `convert`."""
+        """Compress an array by blocks of rows, after `convert` of each block."""
         n_rows = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
         blocks = []
         for start in range(0, len(array), n_rows):
@@ -80,7 +80,7 @@ class _Sample:
 
 class RecordedLabels(_Sample):
     def labels(self) -> list[LabelImage]:
-        """Return the label images, column + 1, 0 outside the mask."""
+        """Return the label images, with values column + 1, 0 outside the mask."""
         return [packed.unpack() for packed in self._packed]
 
 
@@ -110,10 +110,10 @@ S = TypeVar("S", bound=_Sample)
 
 
 class SampledSeries(Generic[S]):
-    """Evenly spaced samples within a memory and a share of run time; one thread writes.
+    """Evenly spaced samples limited by memory and by share of run time; one thread writes.
 
-    When memory is full every second sample is dropped, and the `stride` between samples doubles.
-    The first and the newest stay; if these two are too large, the newest, if it fits.
+    When memory is full, every second sample is dropped and the `stride` between samples doubles.
+    The first and the newest are kept; if they do not fit, the newest alone, if it fits.
     """
 
     def __init__(self, memory: int, share: float) -> None:
@@ -167,21 +167,21 @@ def _n_bytes(samples: Iterable[_Sample]) -> int:
 
 
 class Recording:
-    """The records of a run, and its labels and soft labels at steps spread over it.
+    """Records of a run, with labels and soft labels at sampled steps.
 
-    Soft labels are kept as logarithms in half precision. A run of the same method that starts
-    from them ends like the one that was recorded: with the flows 99.4 % of the nodes of a
-    photograph or more get the same label, but 98.6 % from the very start for s = 1. The
-    clusterings find their prototypes anew from it, and may find others.
+    Soft labels are stored as logarithms in half precision. A run of the same method that starts
+    from them reproduces the recorded one approximately: with the flows, 99.4 % or more of the nodes
+    of a photograph get the same label, 98.6 % from the first step for s = 1. Clusterings recompute
+    their prototypes, which may differ.
 
-    One thread records, another may read meanwhile.
+    One thread records; other threads may read concurrently.
 
     Parameters
     ----------
     memory : int
-        Bytes for labels and soft labels together.
+        Maximum number of bytes for labels and soft labels together.
     share : float
-        Of the processor time of the thread that packing may take, beyond a twentieth of a second.
+        Maximum share of the thread's processor time for compression, beyond 0.05 s.
 
     Examples
     --------
@@ -207,17 +207,17 @@ class Recording:
 
     @property
     def labels(self) -> tuple[RecordedLabels, ...]:
-        """Steps with labels, by ascending time."""
+        """Samples with labels, in ascending order of time."""
         return self._labels.samples
 
     @property
     def states(self) -> tuple[RecordedState, ...]:
-        """Steps with soft labels, by ascending time."""
+        """Samples with soft labels, in ascending order of time."""
         return self._states.samples
 
     @property
     def n_bytes(self) -> int:
-        """Memory of labels and soft labels."""
+        """Bytes of labels and soft labels."""
         return _n_bytes([*self.labels, *self.states])
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class Recording:
         return History.of(records)
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Record the current step of a run; to be called for each, in the thread of the run."""
+        """Record the current step of a run; call it for every step, in the thread of the run."""
         relative, (time_before, n_before) = snapshot.record, self._start
         record = dataclasses.replace(
             relative,
@@ -270,7 +270,7 @@ class Recording:
             self._states.add(_pack_state(at, step, result.assignment, _logarithm))
 
     def until(self, state: RecordedState) -> Recording:
-        """Return a recording up to a state, for a run resumed from it."""
+        """Return the recording up to a state, for a run resumed from that state."""
         recording = Recording()
         recording._records = self._records[: state.step + 1]
         recording._labels = self._labels.until(state.step)

@@ -1,4 +1,4 @@
-"""Results of runs: snapshots, history, segmentation, and the label of each column."""
+"""Results of runs: label maps, snapshots, history, segmentation."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ Color = tuple[float, float, float, float]
 PREVIEW, FULL = "preview", "full resolution"
 """Stages of a run that starts at a reduced size."""
 MOST_LABELS = 2**16 - 1
-"""Largest label with a prototype, which bounds tables by label."""
+"""Largest label with a prototype, which limits the size of tables by label."""
 _UNCERTAIN = 0.25
 """Least uncertainty of an uncertain node. The ranking of images of nuclei, labelled by strokes on
-one of them, is the same for 0.15 to 0.35; the mean uncertainty does not predict their errors."""
+one of them, is the same for 0.15 to 0.35; mean uncertainty does not predict their errors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelMap:
-    """Label number of each column of an assignment, with names and colours of labels.
+    """Immutable mapping from columns of an assignment to labels, with names and colours of labels.
 
-    Immutable. Made once the numbers of a run are fixed (by size, by seeds, by given prototypes) and
-    the only translation between columns and labels.
+    It is created once the label numbers of a run are fixed, by size, seeds or given prototypes.
 
     `numbers` (n_columns,) are the labels of the columns, 1, 2, ...; 0 for no label. Gaps are
-    allowed, and columns may share a label. `names` and `colors` (RGBA in [0, 1]) are by label
-    number.
+    allowed, and columns may share a label. `names` and `colors` (RGBA in [0, 1]) have label numbers
+    as keys.
     """
 
     numbers: Int64s
@@ -47,7 +46,7 @@ class LabelMap:
         array = np.asarray(self.numbers)
         is_whole = array.dtype.kind in "biu" or not array.size
         if array.ndim != 1 or not is_whole or (array.size and array.min() < 0):
-            raise InvalidInput(f"numbers: expected whole numbers from 0 on, got {array!r:.60}")
+            raise InvalidInput(f"numbers: expected whole numbers >= 0, got {array!r:.60}")
         numbers = array.astype(np.int64)
         numbers.setflags(write=False)
         object.__setattr__(self, "numbers", numbers)
@@ -63,9 +62,9 @@ class LabelMap:
 
     @classmethod
     def by_size(cls, sizes: ArrayLike) -> LabelMap:
-        """Return the map that numbers columns by size, largest first, empty ones 0."""
+        """Return the map that numbers columns by size, largest first, with 0 for empty columns."""
         counts = np.asarray(sizes)
-        order = np.argsort(-counts, kind="stable")  # ties: the first column first
+        order = np.argsort(-counts, kind="stable")  # ties in the order of the columns
         order = order[counts[order] > 0]
         numbers = np.zeros(len(counts), dtype=np.int64)
         numbers[order] = np.arange(1, len(order) + 1)
@@ -73,7 +72,7 @@ class LabelMap:
 
     @classmethod
     def from_seeds(cls, seeds: ArrayLike) -> LabelMap:
-        """Return the map with a column for each class of the seeds, ascending; 0 is no seed."""
+        """Return the map with a column per class of the seeds, ascending; 0 means no seed."""
         present = np.unique(np.asarray(seeds))
         return cls(present[present > 0])
 
@@ -83,14 +82,14 @@ class LabelMap:
 
     @property
     def columns(self) -> Int64s:
-        """Column of each label: entry l - 1 is the first of label l, -1 for none."""
+        """Column of each label: entry l - 1 is the first column of label l, -1 for none."""
         used = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
         columns = np.full(int(self.numbers[used].max(initial=0)), -1, dtype=np.int64)
         columns[self.numbers[used] - 1] = used
         return columns
 
     def paint(self, columns_image: Integers) -> NDArray[np.unsignedinteger[Any]]:
-        """Return labels for an image of columns counted from 1, in the smallest type."""
+        """Return labels for an image of column numbers from 1, in the smallest dtype."""
         table = np.concatenate([[0], self.numbers])
         table = table.astype(np.min_scalar_type(int(table.max())))
         is_identity = (table == np.arange(len(table))).all()
@@ -99,7 +98,7 @@ class LabelMap:
         return np.asarray(table[columns_image])
 
     def unpaint(self, labels: Integers) -> NDArray[np.unsignedinteger[Any]]:
-        """Return columns counted from 1 for an image of labels, 0 for none; inverse of `paint`."""
+        """Return column numbers from 1 for an image of labels, 0 for none; inverse of `paint`."""
         dtype, columns = np.min_scalar_type(self.n_columns), self.columns
         if labels.size and labels.max() <= len(columns):
             return np.asarray(np.concatenate([[0], columns + 1]).astype(dtype)[labels])
@@ -112,7 +111,7 @@ class LabelMap:
         return np.where(matches, table[index], table.dtype.type(0))
 
     def rows(self, prototypes: Floats) -> Float32s:
-        """Return mean prototypes by label, row l - 1 for label l; NaN for labels without column."""
+        """Return mean prototypes by label, row l - 1 for label l; NaN for unused labels."""
         numbers = self.numbers[: len(prototypes)]
         has_row = (numbers > 0) & (numbers <= MOST_LABELS)
         n_rows = int(numbers[has_row].max(initial=0))
@@ -161,7 +160,7 @@ STATUS_TEXTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """Numbers of one recorded step."""
+    """Measures of one recorded step."""
 
     time: float  # Flow time, or the number of the iteration.
     n_evaluations: int  # Right-hand sides (inner updates) evaluated so far.
@@ -169,7 +168,7 @@ class Record:
     objective: float  # The objective that the method raises or lowers.
     label_shares: Float64s  # (n_columns,): share of the nodes that prefer each column.
     rank_bound: float  # tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
-    changed: float  # Share of the nodes whose label changed since the record before.
+    changed: float  # Share of the nodes whose label changed since the previous record.
     # Further measures by name, the same in every record of a run.
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -179,31 +178,31 @@ _SERIES = [field.name for field in dataclasses.fields(Record) if field.name != "
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The state of a run at a recorded step.
+    """State of a run at a recorded step.
 
-    Labels, prototypes and soft labels are computed at each access, which must be before the run
-    goes on; `detach` returns a snapshot that stays readable.
+    Labels, prototypes and soft labels are computed at each access, which must precede the next step
+    of the run; `detach` returns a snapshot that remains readable.
 
     Attributes
     ----------
     record : Record
-        The numbers of the step.
+        Measures of the step.
     fraction : float
-        How much of the run is done, 0 to 1.
+        Completed fraction of the run, 0 to 1.
     seconds : float
-        Time since the run began.
+        Time since the start of the run.
     label_map : LabelMap
-        The label of each column: column + 1, whatever the final labels will be, unless given
-        prototypes fix it.
+        Label of each column: column + 1, regardless of the final labels, unless fixed by given
+        prototypes.
     stage : str
-        "preview" where labels are computed at a reduced size first, and "full resolution" once
-        they become those of the image itself; empty where there is one stage.
+        "preview" while labels are computed at a reduced size, then "full resolution"; empty for
+        runs of a single stage.
 
     Examples
     --------
     >>> problem = saf.Problem.from_image(np.eye(16))
     >>> for snapshot in saf.SLK(n_clusters=2).iterate(problem):
-    ...     labels = snapshot.labels  # before the run goes on
+    ...     labels = snapshot.labels  # before the next step
     >>> labels.shape, snapshot.fraction
     ((16, 16), 1.0)
     """
@@ -224,9 +223,9 @@ class Snapshot:
 
     @property
     def labels(self) -> LabelImage | list[LabelImage]:
-        """Label image of this step, numbered by `label_map`, 0 outside the mask; or a list of them.
+        """Label image, or list of label images, by `label_map`, 0 outside the mask.
 
-        SafError if the run has moved on.
+        Raises SafError if the run has continued.
         """
         return self._read_labels()
 
@@ -236,12 +235,12 @@ class Snapshot:
         return self._read_prototypes()
 
     def detach(self, *, assignment: bool = False) -> Snapshot:
-        """Return a snapshot that owns its arrays and stays readable while the run goes on.
+        """Return a snapshot with copied arrays, which remains readable while the run continues.
 
         Parameters
         ----------
         assignment : bool
-            Whether it holds the soft labels too, which take n_nodes * n_columns numbers.
+            Whether to copy the soft labels, too, which are n_nodes * n_columns numbers.
         """
         labels, prototypes = self.labels, self.prototypes
         read_logarithm = None
@@ -264,15 +263,15 @@ class Snapshot:
     def assignment(self) -> Float32s:
         """Soft labels (n_nodes, n_columns), rows sum to 1, 0 in removed columns.
 
-        A start for `AbstractMethod.iterate`. SafError if the run has moved on, or has no soft
-        labels.
+        They can be the `initial` of `AbstractMethod.iterate`. Raises SafError if the run has
+        continued or has no soft labels.
         """
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
     def read_logarithm(self) -> Floats:
         """Return the logarithm of `assignment`, shifted to row maxima of 0.
 
-        Read only: it may be the memory of the run. SafError as for `assignment`.
+        Read-only, as it may be a view of the state of the run. Raises SafError as `assignment`.
         """
         if self._read_logarithm is None:
             raise SafError("this snapshot has no soft labels")
@@ -286,14 +285,14 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The records of a run as arrays, one entry a recorded step; see `Record` for their meaning.
+    """Records of a run as arrays with one entry per recorded step; see `Record`.
 
     Attributes
     ----------
     time, n_evaluations, entropy, objective, rank_bound, changed : array of shape (n_steps,)
     label_shares : array of shape (n_steps, n_columns)
     measures : mapping of str to array of shape (n_steps,)
-        What else the method reports, such as the objective of the hard labels.
+        Other measures of the method, such as the objective of the hard labels.
 
     Examples
     --------
@@ -332,7 +331,7 @@ class History:
         ]
 
     def then(self, later: History) -> History:
-        """Return this history followed by another, with time and evaluations continued."""
+        """Return this history followed by a later one, with time and evaluations continued."""
         offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}
         joined = {}
         for name in _SERIES:
@@ -347,7 +346,7 @@ class History:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Segmentation:
-    """The outcome of a run.
+    """Result of a run.
 
     Attributes
     ----------
@@ -358,11 +357,11 @@ class Segmentation:
     assignment : array of shape (n_nodes, n_columns), float32
         Soft labels, rows sum to 1; columns as in the start.
     prototypes : array of shape (n_prototypes, n_features)
-        Row l - 1 stands for label l; NaN where there is no such label.
+        Row l - 1 is the prototype of label l; NaN for unused labels.
     label_map : LabelMap
-        The label of each column.
+        Label of each column.
     n_labels : int
-        Number of labels that own at least one node.
+        Number of labels with at least one node.
     history : History
     status : Status
     n_evaluations : int
@@ -370,17 +369,17 @@ class Segmentation:
     seconds : float
         Duration of the run.
     recipe : dict
-        What repeats the run; plain values that JSON can hold.
+        Settings that reproduce the run, JSON-compatible.
     notes : tuple of str
-        What a person should know of the run, such as that labels were reduced.
+        Messages for the user, such as a reduced number of labels.
     exemplars : array of int of shape (n_prototypes,) or None
-        The node that stands for each label, where the prototypes are nodes (modes, medoids);
-        ``problem.graph.positions`` says at which pixel, and of which of several images.
+        Node that represents each label, if prototypes are nodes (modes, medoids);
+        ``problem.graph.positions`` returns its pixel and, for several images, its image.
     uncertainty : array of shape (n_nodes,), float32
-        1 minus the largest entry of a row, scaled to [0, 1]: for the flows its mean over flow
-        time, large where a node decided late; for the other methods that of the assignment.
+        1 minus the largest entry of a row, scaled to [0, 1]: for flows the mean over flow time,
+        large for nodes that decide late; for other methods that of the final assignment.
     parts : dict of int to array of shape (n_own, n_features)
-        The prototypes of labels that were given several, of which `prototypes` has the mean.
+        Prototypes of labels with several given ones, whose mean is in `prototypes`.
 
     Examples
     --------
@@ -413,7 +412,7 @@ class Segmentation:
         return self.label_map.columns
 
     def uncertain_share(self, nodes: slice = slice(None)) -> float:
-        """Return the mean over labels of the share of uncertain nodes, 0 to 1.
+        """Return the share of uncertain nodes, 0 to 1, averaged over labels.
 
         `nodes` restricts it to one of several images.
         """

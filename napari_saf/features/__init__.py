@@ -1,4 +1,4 @@
-"""Pixel features: scaling of values, extractors, networks, groups."""
+"""Pixel features: intensity scaling, extractors, pretrained networks, groups of pixels."""
 
 from napari_saf.features._deep import DeepFeatures
 from napari_saf.features._extractors import (
@@ -46,7 +46,7 @@ FEATURES: dict[str, type[FeatureExtractor]] = {
 
 
 def extractor_of(features: object) -> FeatureExtractor | None:
-    """Return an extractor from its name, its entry in a recipe, or itself; None if unknown."""
+    """Return an extractor by name, by recipe entry, or unchanged; None if unknown."""
     if isinstance(features, FeatureExtractor):
         return features
     if isinstance(features, str):

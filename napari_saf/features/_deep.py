@@ -1,4 +1,4 @@
-"""Features of a trained network: windows, principal components, cache on disk."""
+"""Features of a pretrained network: windows, principal components, cache on disk."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from napari_saf.storage import atomic_write, make_folder, remove_path
 _MOST_UNITS = 32
 """Most units (strides, or patches) in the inner part of a window."""
 _MARGIN = 2
-"""Units of overlap around the inner part."""
+"""Units of margin around the inner part of a window."""
 _MOST_SAMPLED = 4096
 """Most positions sampled for the principal components."""
 _MOST_BASIS = 2**24
 _FITTED = ("layers", "sha256", "window", "step", "basis")
-"""Fields that `fitted` sets by default."""
+"""Fields that `fitted` determines unless specified."""
 _ROWS = 32
 MOST_BYTES = 2**31
 """Largest size of the cache folder on disk."""
@@ -52,24 +52,25 @@ _lock = threading.Lock()
 @documented
 @dataclasses.dataclass(frozen=True)
 class DeepFeatures(FeatureExtractor):
-    """Features of a pretrained network, beside colour or texture patterns.
+    """Features of a pretrained network, combined with colour or texture patterns.
 
-    Overlapping windows of the image go through the network; features of the chosen layers are
+    The network is applied to overlapping windows of the image; features of the chosen layers are
     reduced to their principal components, upsampled bilinearly, then averaged over the windows of
-    the graph within edges. Weights come from a safetensors file; nothing is downloaded, and nothing
-    in the file is executed. A recipe holds what `fitted` computes (hash, layers, windows,
+    the graph within edges. Weights are read from a safetensors file; nothing is downloaded, and
+    nothing in the file is executed. Recipes contain the results of `fitted` (hash, layers, windows,
     components).
 
     Notes
     -----
-    Windows lie at multiples of `step` pixels, so features are equivariant to such shifts; those of
-    convolutional networks, away from the borders, to multiples of their stride. With a `step` of
-    one patch those of a transformer are, too, at the cost of a window for each patch.
+    Windows start at multiples of `step` pixels, so features are equivariant to such shifts; those
+    of convolutional networks, away from the borders, to multiples of their stride. With a `step` of
+    one patch those of a transformer are equivariant to shifts by patches, at the cost of one window
+    per patch.
 
     Examples
     --------
     >>> deep = saf.DeepFeatures("vit_small_patch14_dinov2", "weights.safetensors", n_components=16)
-    >>> saf.Problem.from_image(np.eye(64), features=deep)  # none is downloaded
+    >>> saf.Problem.from_image(np.eye(64), features=deep)  # weights are never downloaded
     Traceback (most recent call last):
     napari_saf.errors.InvalidInput: weights_file: no such file at weights.safetensors; ...
     """
@@ -77,29 +78,29 @@ class DeepFeatures(FeatureExtractor):
     # fmt: off
     architecture: str = parameter(
         ARCHITECTURES[0], label="Network", choices=ARCHITECTURES,
-        help="Architecture by the name that timm has for it; the weights must be of it.")
+        help="Name of the architecture in timm; must match the weights.")
     weights_file: str = parameter(
         "", label="Weights", files="*.safetensors",
-        help="A file of weights as safetensors, which you have: nothing is downloaded.")
+        help="Local safetensors file of the weights; nothing is downloaded.")
     layers: tuple[int, ...] | None = parameter(
         None, label="Layers", is_list=True, advanced=True,
-        help="Blocks or stages whose features are taken, from 0; by default the last block of a "
-        "transformer, and the stages at 8 and 16 pixels of others, at 2 and 4 where features are "
-        "averaged.")
+        help="Indices of the blocks or stages with the features, from 0; by default the last block "
+        "of a transformer, or the stages of other networks with a stride of 8 and 16 pixels, 2 and "
+        "4 if features are averaged.")
     n_components: int = parameter(
         32, bounds=(1, 256), label="Components", advanced=True,
-        help="Principal components to which features are reduced.")
+        help="Number of principal components of the features.")
     around: float = parameter(
         0.0, bounds=(0, 64), label="Averaged over", advanced=True,
-        help="Width in pixels of the Gaussian window in which features are averaged, as textures "
-        "want it; texture patterns then stand beside them. 0: none.")
+        help="Width in pixels of the Gaussian window in which features are averaged, for textures; "
+        "texture patterns are then added. 0: no averaging.")
     sha256: str = parameter("", label="SHA-256", in_form=False, help="Of the file of weights.")
     window: int = parameter(
         0, bounds=(0, 2**14), label="Window", in_form=False,
-        help="Side of the windows in pixels; 0: what suits the first image.")
+        help="Side of the windows in pixels; 0: chosen for the first image.")
     step: int = parameter(
         0, bounds=(0, 2**14), label="Step", in_form=False,
-        help="Pixels from one window to the next; 0: what suits the first image.")
+        help="Pixels from one window to the next; 0: chosen for the first image.")
     basis: str = parameter(
         "", label="Basis", in_form=False,
         help="Mean and principal components of the first images, float32 in base64.")
@@ -119,13 +120,13 @@ class DeepFeatures(FeatureExtractor):
         if len(self.basis) > _MOST_BASIS:
             raise InvalidInput(f"basis: expected at most {_MOST_BASIS} letters")
         if self.window and (self.window - self.step) % 2:
-            raise InvalidInput("step: expected as much before as behind it in a window")
+            raise InvalidInput("step: expected equal margins on both sides, window - step even")
         if (self.window == 0) != (self.step == 0) or self.step > self.window:
             raise InvalidInput(f"step: expected at most the window, {self.window}, got {self.step}")
 
     @property
     def receptive_field(self) -> int:
-        """Margin that parts need for complete windows."""
+        """Pixels around a region that its windows cover."""
         reach = self._margin + self.step + self.window // 8
         averaged = reach + round(4 * self.around) + 3
         return max(averaged, Patterns().receptive_field) if self.around else reach
@@ -192,7 +193,7 @@ class DeepFeatures(FeatureExtractor):
         texture = Patterns().features(image, axes, mask) if self.around else None
         n_other = image.shape[-1] if texture is None else texture.shape[-1]
         result = np.empty((*image.shape[:-1], n_other + n_deep), np.float32)
-        # in stripes: no second array of the image's size
+        # in stripes, without a second array of the image size
         for start in range(0, len(image), _ROWS):
             rows = slice(start, start + _ROWS)
             result[rows, ..., :n_other] = (
@@ -224,8 +225,8 @@ class DeepFeatures(FeatureExtractor):
         step, margin, grid = self.step, self._margin, network.grid
         if step % network.unit or margin % network.unit:
             raise InvalidInput(
-                f"step: expected step and margin in multiples of {network.unit}, as "
-                f"{self.architecture} has it, got {step} and {margin}"
+                f"step: expected step and margin in multiples of {network.unit} pixels for "
+                f"{self.architecture}, got {step} and {margin}"
             )
         n_planes, *sides, n_channels = planes.shape
         counts = [-(-side // step) for side in sides]
@@ -286,14 +287,14 @@ def _encoded(basis: Image) -> str:
 
 
 def _window(side: int, unit: int) -> tuple[int, int]:
-    """Return step and margin, in pixels, of the fewest windows of allowed size."""
+    """Return step and margin, in pixels, for the fewest windows of allowed size."""
     n_units = -(-side // unit)
     count = -(-n_units // _MOST_UNITS)
     return -(-n_units // count) * unit, _MARGIN * unit
 
 
 def _plane_axes(image: Image, axes: Axes) -> tuple[int, int]:
-    """Return the two axes of planes: the neighbouring ones, or the last two."""
+    """Return the two axes of planes: the two spatial axes, or the last two."""
     n_axes = image.ndim - 1
     if n_axes < 2:
         raise InvalidInput("features 'deep': expected an image of two axes or more")
@@ -359,13 +360,13 @@ def find_array(key: str) -> Float32s | None:
         stored = zarr.open_array(path, mode="r")
         array = np.asarray(stored[...])
         os.utime(path)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is computed again
+    except Exception:  # noqa: BLE001 - any unreadable array is recomputed
         return None
     return array if array.dtype == np.float32 and np.isfinite(array).all() else None
 
 
 def keep_array(key: str, array: Float32s) -> None:
-    """Cache an array and evict the least recently used; without room nothing is stored."""
+    """Cache an array and evict the least recently used; skipped if the disk is full."""
     import zarr
 
     folder = cache_folder()
@@ -391,7 +392,7 @@ def _trim(folder: Path) -> None:
         try:
             used = path.stat().st_mtime_ns
             sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
-        except OSError:  # another process was faster
+        except OSError:  # removed by another process
             continue
         entries.append((used, sum(sizes), path))
     total = sum(size for _, size, _ in entries)

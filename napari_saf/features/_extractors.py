@@ -18,7 +18,7 @@ from napari_saf.features._image import average_around, scales_of, standardized
 from napari_saf.parameters import check_bounds, parameter, to_plain
 
 _CONVERTED = 2**16
-"""Pixels per block of colour conversion, which takes several times their memory."""
+"""Pixels per block of colour conversion, which takes several times the memory of a block."""
 _INTERRUPTED_EVERY = 2**20
 """Voxels per block: about a second in the slowest filter."""
 Image = Float32s
@@ -29,20 +29,19 @@ Axes = Sequence[int] | None
 class FeatureExtractor(ABC):
     """Base class of feature extractors; `FEATURES` has the built-in ones by name.
 
-    A frozen dataclass of its parameters, fields made by `parameter`: form, options and recipe come
-    from them.
+    A frozen dataclass whose fields are made by `parameter`, which defines form, options and recipe.
 
     Attributes
     ----------
     name : str
-        In options and recipes.
+        Name in options and recipes.
     title : str
-        In forms.
+        Name in forms.
     channels : int or None
         Required number of channels; None: any.
     normalisation : {"fixed", "image"}
-        Whether values depend on the neighbourhood of a pixel alone, so that parts of an image have
-        the features of the whole; or on the entire image.
+        Whether features depend only on the neighbourhood of a pixel, so that they are the same in
+        parts of an image, or on the entire image.
     is_portable : bool
         Whether features are comparable between images.
     is_equivariant : bool
@@ -76,22 +75,19 @@ class FeatureExtractor(ABC):
 
     @property
     def stride(self) -> int:
-        """Distance in pixels between computed positions.
-
-        Parts of an image that begin at multiples of it have the features of the whole.
-        """
+        """Distance in pixels between computed positions, at multiples of which parts must begin."""
         return 1
 
     @property
     def n_labels(self) -> int | None:
-        """Default initial number of labels; None: by the variance of the features."""
+        """Default initial number of labels; None: chosen by the variance of the features."""
         return None
 
     @abstractmethod
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         """Return the features (..., n_features) of an image (..., channels) in [0, 1].
 
-        `axes` are those of spatial neighbours, by default all.
+        `axes` are the spatial axes of neighbours, by default all.
         """
 
     def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
@@ -99,7 +95,7 @@ class FeatureExtractor(ABC):
         return features
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        """Return the extractor fitted to images, for comparable features of others.
+        """Return the extractor fitted to images, for comparable features of other images.
 
         `images` are the arguments of `features`.
         """
@@ -117,11 +113,11 @@ class FeatureExtractor(ABC):
         return self
 
     def is_fit_of(self, template: FeatureExtractor) -> bool:
-        """Return whether this is `template`, or a result of its `fitted`."""
+        """Return whether this equals `template`, or a result of its `fitted`."""
         return self == template
 
     def colours(self, points: Floats) -> Floats | None:
-        """Return RGB colours (n_points, 3) in [0, 1] of features; None if they have none."""
+        """Return RGB colours (n_points, 3) in [0, 1] of features; None without colours."""
         return None
 
     def channels_of(self, n_features: int) -> int | None:
@@ -179,7 +175,7 @@ def perceived(image: Image) -> Image:
 
 
 class AbstractColourFirst(FeatureExtractor):
-    """Base class: weighted L*a*b* colour or intensities, then `_N_OTHERS` further features."""
+    """Base class: weighted L*a*b* colour or intensities, then `_N_OTHERS` other features."""
 
     _N_OTHERS: ClassVar[int]
     _COLOUR: ClassVar[float] = 1.0
@@ -197,9 +193,9 @@ class Texture(AbstractColourFirst):
 
     name, title = "texture", "colour and texture"
     _N_OTHERS, _AROUND, _WEIGHT = 1, 2.0, 2.0
-    """Width in pixels of the window, weight relative to colour: best on segmented photographs."""
+    """Width in pixels of the window, and weight relative to colour; best on photographs."""
 
-    receptive_field = round(4 * _AROUND)  # as scipy has it
+    receptive_field = round(4 * _AROUND)  # truncation of scipy
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -212,14 +208,14 @@ class Texture(AbstractColourFirst):
 
 
 class Local(AbstractColourFirst):
-    """L*a*b* colour or intensities, and lightness less its Gaussian means of several widths."""
+    """L*a*b* colour or intensities, and lightness minus its Gaussian means of several widths."""
 
     name, title = "local", "colour and surroundings"
     _AROUND = (8.0, 16.0, 32.0)
-    """Widths in pixels: as good on nuclei as a single one, the stroke length."""
+    """Widths in pixels; on nuclei as accurate as a single width of the stroke length."""
     _N_OTHERS = len(_AROUND)
 
-    receptive_field = round(3 * max(_AROUND)) + 3  # of three boxes
+    receptive_field = round(3 * max(_AROUND)) + 3  # three box means
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -284,7 +280,7 @@ def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: in
 
 @dataclasses.dataclass(frozen=True)
 class Position(FeatureExtractor):
-    """L*a*b* colour or intensities, and the position, in parts relative to `image_shape`."""
+    """L*a*b* colour or intensities, and the position; for parts, relative to `image_shape`."""
 
     start: tuple[int, ...] | None = None
     image_shape: tuple[int, ...] | None = None
@@ -292,7 +288,7 @@ class Position(FeatureExtractor):
     normalisation = "image"
     is_portable = is_equivariant = False
     _WEIGHT = 0.3
-    """Feature distance of the ends of the longest side; black and white are 1 apart."""
+    """Feature distance of the ends of the longest side; that of black and white is 1."""
 
     def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
         return dataclasses.replace(self, start=tuple(start), image_shape=tuple(shape))
@@ -311,8 +307,8 @@ class Multiscale(FeatureExtractor):
 
     moments: tuple[float, ...] | None = parameter(
         None, label="Moments", is_list=True, in_form=False,
-        help="Means and then scales of the features; none: those of the image.")  # fmt: skip
-    image_shape: tuple[int, ...] | None = None  # of the image that others are parts of
+        help="Means, then scales of the features; none: those of the image.")  # fmt: skip
+    image_shape: tuple[int, ...] | None = None  # of the whole image, for its parts
     name: ClassVar[str] = "multiscale"
     title: ClassVar[str] = "edges and texture"
     normalisation: ClassVar[Literal["fixed", "image"]] = "image"
@@ -325,7 +321,7 @@ class Multiscale(FeatureExtractor):
                 raise InvalidInput("moments: expected means and scales > 0")
             object.__setattr__(self, "moments", tuple(numbers.tolist()))
 
-    receptive_field = 4 * 8 + 2  # of the widest blur, and second differences
+    receptive_field = 4 * 8 + 2  # widest blur and second differences
 
     def to_plain(self) -> str | dict[str, Any]:
         return super().to_plain() if self.moments else self.name
@@ -355,7 +351,7 @@ class Multiscale(FeatureExtractor):
     def _responses(self, image: Image) -> Image:
         thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
         for axis in thin:
-            # differences need two pixels, and vanish along a copy
+            # differences need two pixels and vanish along a repeated axis
             image = image.repeat(2, axis)
         widest = min(8, max(1, max(self.image_shape or image.shape[:-1]) // 8))
         widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
@@ -371,7 +367,7 @@ class Multiscale(FeatureExtractor):
 
 
 def _at_width(channel: Image, width: float) -> list[Image]:
-    """Return brightness, edges and curvatures at a Gaussian width, as skimage, interruptible."""
+    """Return brightness, edges and curvatures at a Gaussian width, as skimage, but cancellable."""
     blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
     raise_if_interrupted()
     responses = [blurred, filters.sobel(blurred)]

@@ -1,4 +1,4 @@
-"""Foreground features: detection of a background, and contrast to it."""
+"""Foreground features: detection of a uniform background, and contrast to it."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _SIGNS: dict[str, int] = {"dark": 1, "bright": -1, "paper": -1}
 """Sign of foreground contrast."""
 
 _N_LOOKED_AT = 20_000
-"""Approximate sample of pixels for the detection."""
+"""Approximate number of pixels sampled for the detection."""
 _NEAR, _LEAST_ON, _MOST_BEYOND = 0.08, 0.4, 0.008
-"""Tolerance around the background level; least share of background pixels, and greatest share
-beyond it: darker than a dark ground."""
+"""Tolerance around the background level; least share of background pixels, and greatest share of
+pixels beyond it, such as darker than a dark background."""
 _DARKEST, _BRIGHTEST, _MOST_CHANGE = 0.35, 0.72, 0.4
-"""Largest median lightness of a dark ground, smallest of a bright one; largest range between the 2
-and 98 percentiles of a ground."""
+"""Largest median lightness of a dark background, smallest of a bright one; largest range between
+the 2nd and the 98th percentile of a background."""
 _ACROSS_HUE, _LEAST_CHROMA = 0.185, 0.02
-"""Largest chroma across the main hue, relative to that along it. Chosen, like the other limits, on
-60 images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
+"""Largest chroma orthogonal to the main hue, relative to that along it. Chosen, like the other
+limits, on 60 images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
 _SIDE, _THIN, _MOST_LOST = 256, 5, 0.12
-"""Side of a central crop, side of box means, and least loss of variance for paper: writing
-loses .26 and .58, stained nuclei .04 at most."""
+"""Side of a central crop, side of box means, and least loss of variance for paper: .26 and .58 for
+writing, at most .04 for stained nuclei."""
 _MOST_IMAGES = 4
 """Most images used for the detection."""
 _N_MEANS = 2
-"""Iterations of the one-sided mean of a ground."""
+"""Iterations of the one-sided mean of the background."""
 
 
 def ground_of(images: Sequence[Array], masks: Sequence[Mask]) -> Ground | None:
-    """Return the type of background of images (..., channels), None if there is none.
+    """Return the type of uniform background of images (..., channels), None if there is none.
 
-    Many pixels lie on a slowly varying background; all others are brighter (or all darker), of one
-    hue. Paper has objects as thin as writing.
+    Many pixels belong to a slowly varying background; all others are brighter, or all darker, and
+    of one hue. The objects on "paper" are as thin as writing.
     """
     looks, middles = [], []
     for image, mask in zip(images, masks, strict=True):
@@ -64,7 +64,7 @@ def ground_of(images: Sequence[Array], masks: Sequence[Mask]) -> Ground | None:
 
 
 def ground_of_looks(looks: Sequence[tuple[Array, Mask]], middles: Sequence[Array]) -> Ground | None:
-    """Return the background from pixels at `looked_at`, with masks, and crops at `middle_of`."""
+    """Return the background from pixels at `looked_at`, with masks, and crops of `middle_of`."""
     seen = [_finite(*look) for look in looks]
     rows = np.concatenate([values[inside] for values, inside in seen])
     if rows.shape[-1] not in (1, 3) or len(np.unique(rows)) <= 2:
@@ -97,7 +97,7 @@ def ground_of_looks(looks: Sequence[tuple[Array, Mask]], middles: Sequence[Array
 
 
 def _is_thin(middles: Sequence[Array], scaling: Scaling) -> bool:
-    """Return whether most contrast vanishes in means over few pixels."""
+    """Return whether most contrast vanishes in means over a few pixels."""
     total = lost = 0.0
     for middle in middles:
         crop = np.where(np.isfinite(middle), middle, scaling.high)
@@ -108,7 +108,7 @@ def _is_thin(middles: Sequence[Array], scaling: Scaling) -> bool:
 
 
 def middle_of(shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the central region, which shows whether objects are thin."""
+    """Return the central region, in which the thickness of objects is measured."""
     return tuple(slice(max(0, (n - _SIDE) // 2), (n + _SIDE) // 2) for n in shape)
 
 
@@ -120,14 +120,14 @@ def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
 
 
 def _finite(values: Array, mask: Mask) -> tuple[Array, Bools]:
-    """Return pixels, 0 where invalid, and which are finite and within the mask."""
+    """Return pixels, 0 where invalid, and whether each is finite and within the mask."""
     inside = all_finite(values)
     inside = inside if mask is None else inside & mask
     return np.where(inside[..., None], values, 0), inside
 
 
 def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Image:
-    """Return the background level: local means of pixels not beyond such a mean."""
+    """Return the background level: iterated local means, clipped on the side of the foreground."""
     level = average(light)
     for _ in range(_N_MEANS):
         weight = (sign * (light - level) <= 0) + np.float32(1e-3)
@@ -137,17 +137,17 @@ def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Ima
 
 @dataclasses.dataclass(frozen=True)
 class Foreground(AbstractColourFirst):
-    """Log brightness relative to the background, a one-sided mean, and to the surroundings."""
+    """Log brightness relative to the background, a one-sided mean, and to local means."""
 
     ground: Literal["auto", "dark", "bright", "paper"] = parameter(
         "auto", label="Ground",
         choice_labels={"auto": "automatic", "dark": "dark", "bright": "bright", "paper": "paper"},
-        help="Whether things are brighter than the ground (dark) or darker: of several tones "
-        "(bright), or writing (paper). Automatic: as the image looks.")  # fmt: skip
+        help="Type of background: darker than the objects (dark), or brighter, with objects of "
+        "several tones (bright) or writing (paper). Automatic: detected.")  # fmt: skip
     name: ClassVar[str] = "foreground"
     title: ClassVar[str] = "things on a ground"
     _FAR, _OFFSET = 32.0, 0.3
-    """Width in pixels of the means of the ground, and the offset of the logarithm."""
+    """Width in pixels of the background means, and offset of the logarithm."""
     _AROUND = (4.0, 8.0, 16.0)
     """Widths in pixels of the local means."""
     _N_OTHERS = len(_AROUND)
@@ -160,7 +160,7 @@ class Foreground(AbstractColourFirst):
 
     @property
     def n_labels(self) -> int | None:
-        return 4 if self.ground == "bright" else None  # stained objects have more than two tones
+        return 4 if self.ground == "bright" else None  # stained objects have several tones
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Foreground:
         if self.ground != "auto":

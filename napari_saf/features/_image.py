@@ -1,4 +1,4 @@
-"""Images as arrays: channels, scaling of values, local means, groups of pixels."""
+"""Images as arrays: channels, intensity scaling, local means, groups of pixels."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from napari_saf.graph import CoarseMeans
 Values = Float32s
 
 _MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
-"""Most values sampled for the scaling; with fewer than the least, their full range counts."""
+"""Most values sampled for the scaling, and least number of them for percentiles."""
 _FAR = 8
-"""Most pixels a block for smoothing at full size; larger blocks are averaged first."""
+"""Most pixels per block for smoothing at full size; larger blocks are averaged first."""
 _READ = 2**22
 """Pixels per read of an image on disk, more for large chunks."""
 
@@ -47,14 +47,14 @@ _ROWS = 2**20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:
-    """Affine map of image values `low` and `high` to 0 and 1, clipped outside."""
+    """Affine map of image values from [`low`, `high`] to [0, 1], clipped outside."""
 
     low: float
     high: float
 
     @classmethod
     def given(cls, low: float, high: float) -> Scaling:
-        """Return the scaling of user-defined bounds; InvalidInput if float32 lacks the range."""
+        """Return the scaling for user-defined bounds; InvalidInput if out of range for float32."""
         least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
         if not (max(abs(low), abs(high)) <= most and least <= high - low <= most):
             raise InvalidInput(
@@ -87,7 +87,7 @@ class Scaling:
         """Return the image as float32 in [0, 1]."""
         short = image.dtype.itemsize <= 2 or image.dtype == np.float32
         values: Array = image.astype(np.float32 if short else np.float64)
-        # halved: the range of two floats may overflow
+        # halved, as the range of two floats may overflow
         values *= 0.5
         values -= values.dtype.type(0.5 * self.low)
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
@@ -96,7 +96,7 @@ class Scaling:
     def apply_to(
         self, pixels: Pixels, shape: tuple[int, ...], is_smoothed: bool = False
     ) -> tuple[Values, Mask]:
-        """Return an image scaled to [0, 1] and to `shape`, channels last, and its mask."""
+        """Return an image scaled to [0, 1] and resized to `shape`, channels last, and its mask."""
         n_each = 1
         if is_smoothed:
             far = _FAR if math.prod(shape) <= _MOST_SAMPLED else _FAR // 2
@@ -142,7 +142,7 @@ class Scaling:
 
 
 def _lattice(shape: Sequence[int]) -> Region:
-    """Return evenly spaced positions along each axis: a sample, of few values all."""
+    """Return evenly spaced positions along each axis; all positions of a small image."""
     counts, steps = list(shape), [1] * len(shape)
     while math.prod(counts) > _MOST_SAMPLED:
         longest = counts.index(max(counts))
@@ -165,10 +165,10 @@ def _sample_of(images: Sequence[Array], masks: Sequence[Mask]) -> Float64s:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Pixels:
-    """Image that is read in parts, such as one on disk.
+    """Image that is read by region, for example from disk.
 
-    `shape` is without channels; `read` returns the pixels of a region, channels last, and its mask,
-    if any. `piece` are the sides of a chunk, None to read all at once.
+    `shape` excludes channels; `read` returns the pixels of a region, channels last, and its mask,
+    if any. `piece` is the chunk shape, None to read the whole image.
     """
 
     shape: tuple[int, ...]
@@ -179,7 +179,7 @@ class Pixels:
 
     @classmethod
     def of(cls, image: Array, mask: Mask) -> Pixels:
-        """Return an array, channels last, with its mask."""
+        """Wrap an array, channels last, and its mask."""
 
         def read(region: Region) -> tuple[Array, Mask]:
             return image[region], None if mask is None else mask[region]
@@ -187,7 +187,7 @@ class Pixels:
         return cls(image.shape[:-1], image.shape[-1], read, mask is not None)
 
     def regions(self, shape: Sequence[int] | None = None) -> Iterator[Region]:
-        """Yield regions to read that cover the image, or a grid of `shape`."""
+        """Yield regions that cover the image, or a grid of `shape`."""
         counts = self.shape if shape is None else shape
         sides = list(counts)
         if self.piece is not None:
@@ -205,7 +205,7 @@ class Pixels:
             yield box
 
     def survey(self, look: Region) -> Survey:
-        """Return the statistics of all pixels, and those at the positions `look`."""
+        """Return the statistics of all pixels, and the pixels at the positions `look`."""
         every = _lattice((*self.shape, self.n_channels))
         samples = [_Gathered(self, lattice) for lattice in (every[:-1], look)]
         low, high, n_values = np.inf, -np.inf, 0
@@ -223,7 +223,7 @@ class Pixels:
 
 
 class Survey(NamedTuple):
-    """Range of the values of an image, a sample (n, channels), and selected pixels with a mask."""
+    """Value range of an image, a sample (n, channels), and selected pixels with a mask."""
 
     low: float
     high: float
@@ -277,7 +277,7 @@ _LEAST_BOXES = 4.0
 def average_around(
     like: Values, width: float | Sequence[float] | Array, axes: Sequence[int] | None, mask: Mask
 ) -> Callable[[Values], Values]:
-    """Return a function that takes Gaussian means along axes, within the mask."""
+    """Return a function that computes Gaussian means along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
     widths = np.broadcast_to(width, len(along)).tolist()
     means = _boxes if min(widths, default=0) >= _LEAST_BOXES else gaussian_filter
@@ -296,7 +296,7 @@ def average_around(
 
 
 def _boxes(image: Values, sigma: Sequence[float], axes: Sequence[int]) -> Values:
-    """Return three box means, about a Gaussian: Kovesi, https://doi.org/10.1109/DICTA.2010.74."""
+    """Approximate a Gaussian by three box means: Kovesi, https://doi.org/10.1109/DICTA.2010.74."""
     for axis, width in zip(axes, sigma, strict=True):
         low = int(np.sqrt(4 * width**2 + 1))
         low -= 1 - low % 2
@@ -313,7 +313,7 @@ def _boxes(image: Values, sigma: Sequence[float], axes: Sequence[int]) -> Values
 
 
 def _box_means(lines: Values, means: Values, sides: Sequence[int], count: int, start: int) -> None:
-    """Write successive box means of some lines along the last axis."""
+    """Write repeated box means of lines along the last axis."""
     block = np.ascontiguousarray(lines[start : start + count])
     for side in sides:
         block = uniform_filter1d(block, side, axis=-1)
@@ -321,7 +321,7 @@ def _box_means(lines: Values, means: Values, sides: Sequence[int], count: int, s
 
 
 def standardized(features: Array, moments: Sequence[float] | None = None) -> Float32s:
-    """Return features of mean 0 and equal variances that sum to 1 / 12, or by `moments`."""
+    """Return features of mean 0 and equal variances that sum to 1 / 12, or scaled by `moments`."""
     values = np.asarray(features, dtype=np.float32)
     flat, result = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
     if moments is None:
@@ -338,12 +338,12 @@ def standardized(features: Array, moments: Sequence[float] | None = None) -> Flo
 
 
 def scales_of(spread: Floats) -> Floats:
-    """Return the divisors of features of these standard deviations."""
+    """Return the divisors that standardize features with standard deviations `spread`."""
     return np.asarray(np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * len(spread)))
 
 
 def is_rgb(shape: Sequence[int]) -> bool:
-    """Return whether the shape may be that of an RGB(A) image: a last axis of 3 or 4."""
+    """Return whether the shape fits an RGB(A) image: a last axis of 3 or 4."""
     return len(shape) >= 3 and shape[-1] in (3, 4)
 
 
@@ -352,21 +352,24 @@ def channels_last(
 ) -> tuple[NDArray[np.generic], int | None]:
     """Return the image with channels last, and the original index of the channel axis.
 
-    Without a channel axis, a last axis of length 3 or 4 is taken for RGB(A) and any other
-    image gets one channel. The alpha of RGBA is dropped.
+    Without `channel_axis`, a last axis of length 3 or 4 is RGB(A), and other images have one
+    channel. The alpha channel of RGBA is dropped.
     """
     array = as_array(image, "image")
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"image: expected real numbers, got dtype {array.dtype}")
     if array.ndim < 1 + (channel_axis is not None) or array.size == 0:
-        raise InvalidInput(f"image: expected pixels, got an array of shape {array.shape}")
+        raise InvalidInput(f"image: expected one pixel or more, got shape {array.shape}")
     if channel_axis is None:
         if not is_rgb(array.shape):
             return array[..., None], None
         return array[..., :3], array.ndim - 1
     axis = as_whole(channel_axis)
     if axis is None or not -array.ndim <= axis < array.ndim:
-        raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis!r}")
+        raise InvalidInput(
+            f"channel_axis: expected an axis of the {array.ndim} axes of the image, "
+            f"got {channel_axis!r}"
+        )
     return np.moveaxis(array, axis, -1), axis % array.ndim
 
 
@@ -376,16 +379,16 @@ _GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
 def check_group_source(source: str) -> str:
     """Return the source of groups, or raise InvalidInput.
 
-    ``"image"``: every image is a group; ``"axis:N"``: every position along axis N of the image
-    without its channels, a slice or a time; ``"channel:N"``: two groups, channel N above or not
-    above a threshold, by Otsu's method, or after another colon in units of the image.
+    ``"image"``: each image is a group; ``"axis:N"``: each position along axis N, not counting
+    channels, such as a slice or a time point; ``"channel:N"``: two groups by a threshold of channel
+    N, Otsu's or ``"channel:N:THRESHOLD"`` in units of the image.
     """
     _parse_groups(source)
     return source
 
 
 def image_groups(source: str, arrays: Sequence[Array], masks: Sequence[Mask]) -> list[Int64s]:
-    """Return groups 1, 2, ... of pixels, see `check_group_source`; thresholds are within masks."""
+    """Return groups 1, 2, ... of pixels, see `check_group_source`; thresholds use masked pixels."""
     source_type, number, threshold = _parse_groups(source)
     if source_type == "image":
         shapes = [array.shape[:-1] for array in arrays]
@@ -410,12 +413,12 @@ def channel_threshold(rows: Float64s, number: int) -> float:
     """Return Otsu's threshold of a channel of pixels (n, channels)."""
     seen = rows[:, number]
     if seen.min() == seen.max():
-        raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
+        raise InvalidInput(f"groups: channel {number} is constant, which gives a single group")
     return float(filters.threshold_otsu(seen))
 
 
 def channel_of_groups(source: str, n_channels: int) -> tuple[int, float | None]:
-    """Return the channel of groups, and its threshold, if given."""
+    """Return the channel that defines groups, and its threshold, if specified."""
     source_type, number, threshold = _parse_groups(source)
     if source_type != "channel" or not 0 <= number < n_channels:
         raise InvalidInput(f"groups: expected a channel from 0 to {n_channels - 1}, got {source}")
@@ -439,7 +442,7 @@ def _parse_groups(source: str) -> tuple[str, int, float | None]:
 
 
 def finite_mask(image: ArrayLike, array: Array, mask: Any, channel_axis: int | None) -> Mask:
-    """Return the mask (or None) without masked pixels; NotFinite if it has non-finite ones."""
+    """Return the mask, if any, without masked-array pixels; NotFinite for NaN or infinity in it."""
     finite = all_finite(array)
     if not finite.any():
         raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
@@ -453,6 +456,6 @@ def finite_mask(image: ArrayLike, array: Array, mask: Any, channel_axis: int | N
     if n_bad:
         raise NotFinite(
             f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
-            "leave them out with the mask 'finite', or give a mask"
+            "exclude them with mask='finite' or a mask"
         )
     return inside

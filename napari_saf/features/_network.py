@@ -31,16 +31,16 @@ ARCHITECTURES = (
 )
 """Suggested timm architectures."""
 _USUAL_REDUCTIONS, _FINE_REDUCTIONS = (8, 16), (2, 4)
-"""Reductions of the default stages of convolutional networks."""
+"""Strides of the default stages of convolutional networks."""
 _TYPES = {"cuda": "float16"}
-"""Types of devices that gain by half precision."""
+"""Types of devices on which half precision is faster."""
 _MOST_AT_ONCE = {"cpu": 1, "cuda": 16, "mps": 4}
 _BLOCK = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Network with its weights, and the layers for features with their pixel `reductions`."""
+    """Network with its weights, and the layers of features with their strides `reductions`."""
 
     model: Any
     layers: tuple[int, ...]
@@ -56,7 +56,7 @@ class Network:
 
     @property
     def unit(self) -> int:
-        """Divisor of valid image sides."""
+        """Divisor of valid image sides in pixels."""
         return max(self.reductions)
 
     def features(self, windows: Sequence[Float32s]) -> Tensor:
@@ -90,7 +90,7 @@ class Network:
 def load_network(
     architecture: str, file: Path, layers: tuple[int, ...] | None, *, is_fine: bool = False
 ) -> Network:
-    """Return a network with the weights of a file; InvalidInput, FormatError or ComputeError."""
+    """Return a network with weights from a file; InvalidInput, FormatError or ComputeError."""
     state = file.stat()
     device = resolve_device("auto")
     model, missing = _load(architecture, file, device, (state.st_size, state.st_mtime_ns))
@@ -122,7 +122,7 @@ def _load(
 
 def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    pruned = copy.deepcopy(model, tensors)  # which shares the weights
+    pruned = copy.deepcopy(model, tensors)  # shares the weights
     pruned.prune_intermediate_layers(list(layers))
     return set(pruned.state_dict())
 
@@ -130,24 +130,23 @@ def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
 def _make_model(architecture: str) -> Any:
     """Return an architecture without pretrained weights, offline."""
     timm = import_timm()
-    # other schemes of names, such as hf-hub:, download
+    # names with schemes such as hf-hub: would download
     if not architecture.replace("_", "").replace(".", "").isalnum() or not timm.is_model(
         architecture
     ):
         near = timm.list_models(f"*{architecture}*")[:3] if architecture.isidentifier() else []
         examples = ", ".join(near or ARCHITECTURES)
         raise InvalidInput(
-            f"architecture: timm knows none of that name ({architecture!r:.60}); "
-            f"some that it knows: {examples}"
+            f"architecture: expected a name in timm, such as {examples}, got {architecture!r:.60}"
         )
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
-    with torch.random.fork_rng(devices=[]):  # the random initial weights are replaced
+    with torch.random.fork_rng(devices=[]):  # random initial weights, replaced later
         try:
             model = timm.create_model(architecture, dynamic_img_size=True, **options)
         except TypeError:  # only transformers take an image size
             model = timm.create_model(architecture, **options)
     if not hasattr(model, "forward_intermediates"):
-        raise InvalidInput(f"architecture: {architecture} does not give features of its layers")
+        raise InvalidInput(f"architecture: timm cannot extract layer features of {architecture}")
     return model
 
 
@@ -160,7 +159,7 @@ def _fill(model: Any, architecture: str, file: Path) -> list[str]:
             weights = convert(weights, model)
         model.prune_intermediate_layers(list(range(len(model.feature_info))))
         missing, unknown = model.load_state_dict(weights, strict=False)
-    except Exception as error:  # conversions raise anything for other weights
+    except Exception as error:  # conversions raise arbitrary errors for other weights
         raise FormatError(
             f"{file}: expected weights of {architecture}: {one_line(error)[:200]}"
         ) from error
@@ -180,7 +179,7 @@ def _check_names(file: Path, architecture: str, verb: str, names: Sequence[str])
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, which executes nothing."""
+    """Return the tensors of a safetensors file, without executing code."""
     import safetensors.torch
 
     try:
@@ -189,25 +188,25 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
         check_room(file.stat().st_size)
         if begin[8:9] != b"{":
             raise FormatError(
-                f"{file}: expected weights as safetensors; a pickle (.pt, .pth, .bin) may execute "
-                "anything and is not read"
+                f"{file}: expected a safetensors file; pickles (.pt, .pth, .bin) may execute code "
+                "and are not read"
             )
         weights: dict[str, Tensor] = safetensors.torch.load_file(file)
     except (FormatError, MemoryError):
         raise
-    except Exception as error:  # the library raises anything for a damaged file
+    except Exception as error:  # safetensors raises arbitrary errors for damaged files
         raise FormatError(f"{file}: cannot be read as safetensors: {one_line(error)}") from error
     wrong = next((name for name, x in weights.items() if not x.is_floating_point()), None)
     counters = wrong is not None and wrong.endswith("num_batches_tracked")
     if wrong is not None and not counters:
-        raise FormatError(f"{file}: expected floating point weights, {wrong!r} has none")
+        raise FormatError(f"{file}: expected floating-point weights, {wrong!r} has another type")
     return {name: x.float() if x.is_floating_point() else x for name, x in weights.items()}
 
 
 def _chosen_layers(
     reductions: Sequence[int], layers: tuple[int, ...] | None, usual: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return layer indices from 0: as given, or the last of a transformer, or usual stages."""
+    """Return layer indices from 0, by default the last of a transformer or the usual stages."""
     n_layers = len(reductions)
     if layers is None:
         if len(set(reductions)) == 1:
@@ -242,7 +241,7 @@ def _hash(file: Path, size: int, changed: int) -> str:
 
 
 def known_weights() -> Path:
-    """Return the file with the last path of weights by hash."""
+    """Return the path of the file that stores the last path of weights by hash."""
     return data_folder() / "weights.json"
 
 

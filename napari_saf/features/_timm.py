@@ -1,7 +1,7 @@
 """Import of timm without torchvision.
 
-timm imports torchvision for training transforms only; where it is missing, or of another build
-than torch, placeholders stand in.
+timm needs torchvision for training transforms only; if it is missing or was built for another
+torch, placeholders replace it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def import_timm() -> Any:
 def _is_usable() -> bool:
     try:
         import torchvision  # noqa: F401
-    except Exception:  # noqa: BLE001 - whatever a build for another torch raises
+    except Exception:  # noqa: BLE001 - arbitrary errors of a build for another torch
         return False
     return True
 
@@ -84,7 +84,7 @@ class _Module(types.ModuleType):
 
 
 class _Placeholder(type):
-    """Type of placeholder classes, which can be named and derived from but not called."""
+    """Metaclass of placeholder classes, which can be subclassed but not instantiated."""
 
     def __getattr__(cls, name: str) -> Any:
         return _placeholder(name)

@@ -1,4 +1,4 @@
-"""Affinities between nodes: their products with assignments, and spectral embedding."""
+"""Affinity matrices of nodes, their products with assignments, and spectral embedding."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from napari_saf.parameters import check_bounds, documented, parameter
 
 _CHUNK_BYTES = 2**25
 _SKETCH_CHUNK_BYTES = 2**22
-"""Fits the processor caches; rows of the exact kernel are too long for that."""
+"""Bytes per block, to fit the processor caches, which rows of the exact kernel exceed."""
 _EIGENVALUE_TOLERANCE = 1e-6
 _SHARING_ROWS = 2**20
-"""Nodes among which equal features are grouped; more would miss the caches."""
+"""Nodes per block in which equal features are grouped; larger blocks exceed the caches."""
 _SAMPLE_ROWS = 2**16
 _MOST_SAMPLED_LANDMARKS = 256
 _MOST_GROUPS = 0.5
@@ -34,7 +34,7 @@ _MORE_VECTORS = 8
 _MOST_ITERATIONS = 30
 _TRACE_TOLERANCE = 1e-3
 _LEAST_DEGREE = 1e-6
-"""Relative to the largest: a sketch may give isolated nodes negative degrees."""
+"""Least degree relative to the largest: degrees of isolated nodes in a sketch may be negative."""
 _LONGEST_GROUP = 128
 """Longest float32 sum of rows, for precision."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +49,7 @@ class Product(NamedTuple):
 
 
 class AffinityOperator(Protocol):
-    """Affinity matrix K of given nodes, on a device."""
+    """Affinity matrix K of nodes, on a device."""
 
     def product(self, assignment: Tensor) -> Product:
         """Return K W for W of shape (n_nodes, n_labels)."""
@@ -91,7 +91,7 @@ class Basis:
                 yield slice(nodes.start + part.start, nodes.start + part.stop), block
 
     def take_planes(self) -> tuple[Tensor, Tensor]:
-        """Return Phi' (rank, n_nodes) in int16, and the unit of each row; releases the blocks."""
+        """Return Phi' (rank, n_nodes) in int16 and the unit of each row; release the blocks."""
         ends = [torch.stack(rows.aminmax(dim=0)) for _, rows, _ in self.blocks]
         unit = torch.cat(ends).abs().amax(dim=0) / (2**15 - 1)
         unit[unit == 0] = 1
@@ -105,7 +105,7 @@ class Basis:
 
 
 class _FullRank:
-    """Affinity K by a function that multiplies fields by it."""
+    """Affinity K defined by a function that multiplies fields by it."""
 
     def __init__(self, multiply: Callable[[Tensor], Tensor]) -> None:
         self._multiply = multiply
@@ -122,9 +122,9 @@ class _FullRank:
 class GaussianAffinity:
     """Gaussian affinity of features, K_ik = exp(-|f_i - f_k|^2 / sigma2).
 
-    `landmarks` are the number of columns of K in the sketch (drawn without replacement by the seed
-    of the method), or node indices. None: the exact kernel, recomputed block by block at every
-    evaluation, in n^2 time but not memory.
+    `landmarks` is the number of columns of K in the sketch (drawn without replacement with the seed
+    of the method), or node indices. None: the exact kernel, recomputed by blocks at every
+    evaluation, which takes n^2 time but not memory.
 
     Notes
     -----
@@ -143,11 +143,12 @@ class GaussianAffinity:
     # fmt: off
     sigma2: float = parameter(
         0.1, label="Colour tolerance", bounds=(1e-6, None), step=0.01, advanced=True,
-        help="How different two features may be and still be alike: larger joins more "
+        help="Squared feature distance at which similarity decays: larger values join more pixels "
         "(sigma squared).")
     landmarks: int | NDArray[np.int64] | None = parameter(
         100, label="Landmarks", bounds=(2, 2000), step=10, advanced=True, none="all",
-        help="How many sample pixels stand for all others; more is more exact and slower (ell).")
+        help="Number of sample pixels for the approximation: more are more accurate and slower "
+        "(ell).")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -156,7 +157,7 @@ class GaussianAffinity:
     def bind(self, features: Tensor, rng: np.random.Generator) -> AffinityOperator:
         """Return the operator for features (n_nodes, n_features) on their device.
 
-        `rng` draws the landmarks. Raises InvalidInput for landmarks that are no node indices.
+        `rng` draws the landmarks. Raises InvalidInput for landmarks that are not node indices.
         """
         scaled = (features - features.mean(dim=0)) / self.sigma2**0.5
         if self.landmarks is None:
@@ -210,7 +211,7 @@ class GaussianAffinity:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class KernelAffinity:
-    """A given affinity matrix.
+    """Affinity given by a matrix.
 
     Parameters
     ----------
@@ -323,13 +324,13 @@ def leading_vectors(
     """Return leading eigenvectors (n_nodes, n_vectors) of D^(-1/2) K D^(-1/2), D the row sums.
 
     Subspace iteration with a few extra columns: Halko, Martinsson and Tropp,
-    https://doi.org/10.1137/090771806, algorithm 4.4. Fewer if K has a lower rank; `cancelled` ends
-    it.
+    https://doi.org/10.1137/090771806, algorithm 4.4. Fewer vectors if K has a lower rank;
+    `cancelled` is polled.
     """
     degrees = _scaled_product(operator, like.new_ones(len(like), 1), like.new_ones(len(like), 1))
     least = _LEAST_DEGREE * float(degrees.abs().amax())
     scale = degrees.clamp_(min=least or 1.0).rsqrt_()
-    # Three times as fast as NumPy; drawn on the CPU for the same values on every device.
+    # Three times faster than NumPy; drawn on the CPU for the same values on every device.
     source = torch.Generator().manual_seed(int(rng.integers(2**63)))
     vectors = like.new_empty((len(like), min(n_vectors + _MORE_VECTORS, len(like))))
     for rows in row_blocks(vectors):

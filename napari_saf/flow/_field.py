@@ -24,7 +24,7 @@ from napari_saf.flow._affinity import AffinityOperator, Basis
 from napari_saf.graph import Averager
 
 _PSEUDO_INVERSE_TOLERANCE = 1e-9
-"""Relative cut-off of eigenvalues of the label overlap, near rounding level: with 1e-3 the flow
+"""Relative cut-off of eigenvalues of the label overlap, near rounding error: with 1e-3 the flow
 would never leave the barycentre, where all labels overlap."""
 
 
@@ -33,16 +33,16 @@ def not_cancelled() -> bool:
 
 
 class AbstractField(ABC):
-    """Right-hand side S(V) of a flow, with the memory of its evaluations.
+    """Right-hand side S(V) of a flow, with its preallocated fields.
 
-    The last evaluation leaves the `assignment` W = softmax(V), the `objective`, the `masses` W'1
-    and the `squares`, the diagonal of W'W. The two fields of `scratch` are free between
+    Each evaluation sets the `assignment` W = softmax(V), the `objective`, the `masses` W'1 and the
+    `squares`, the diagonal of W'W. The two fields of `scratch` may be overwritten between
     evaluations.
     """
 
     has_costs: ClassVar[bool]
     is_mixed = False
-    """Whether the gradient is a product with W."""
+    """Whether the gradient has a term W times a matrix."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class AbstractField(ABC):
         self.n_evaluations = 0
 
     def __call__(self, v: Tensor, out: Tensor) -> Tensor:
-        """Write S(V) into `out` and return it; row maxima of `v` lie within 40 of 0."""
+        """Write S(V) into `out` and return it; row maxima of `v` are within 40 of 0."""
         if self.cancelled():
             raise Cancelled
         self.n_evaluations += 1
         simplex.softmax(v, out=self.assignment)  # W
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
-        # eq. (2.33) in log coordinates: the softmax cancels constants of a node
+        # eq. (2.33) in log coordinates: the softmax cancels row constants
         self.averager(likelihood, mean, out)
         return simplex.shifted_softmax(mean, out)
 
@@ -76,7 +76,7 @@ class AbstractField(ABC):
 
     @abstractmethod
     def planes(self) -> Tensor | None:
-        """Return distances or sketch in 16 bits for compiled kernels, if any; frees the others."""
+        """Return distances or sketch in 16 bits for compiled kernels, if any; release the rest."""
 
     @abstractmethod
     def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
@@ -247,7 +247,7 @@ def _power_and_derivative(m: Float64s, g: Float64s, s: float) -> tuple[Float64s,
     """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
 
     H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences
-    F_ij = (f(lambda_i) - f(lambda_j)) / (lambda_i - lambda_j), f' where they meet (Daleckii-Krein).
+    F_ij = (f(lambda_i) - f(lambda_j)) / (lambda_i - lambda_j), f' if equal (Daleckii-Krein).
     """
     values, vectors = np.linalg.eigh((m + m.T) / 2)
     large = values > _PSEUDO_INVERSE_TOLERANCE * values[-1]

@@ -1,7 +1,7 @@
 """Multithreaded steps of flows on the CPU by the compiled kernels of `_kernels`.
 
-numba caches the machine code on disk. While a background process compiles it, torch computes: where
-the first run compiled it itself, that took 87 s in place of 34 s, on two busy cores.
+numba caches the machine code on disk. torch steps the flow while a background process compiles it:
+compilation within the first run takes 87 s in place of 34 s, on two busy cores.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from napari_saf.flow._field import AbstractField
 _log = logging.getLogger(__name__)
 
 SWITCH = "NAPARI_SAF_KERNELS"
-"""Environment variable that disables the kernels if 0."""
+"""Environment variable that disables the kernels with the value 0."""
 _COMMAND = "from napari_saf.flow import _kernels; _kernels.compile_all()"
 _LEAST_ENTRIES = 2**16
-"""Smallest field for which loading the kernels pays."""
+"""Smallest field for which kernels are loaded."""
 _MANY_ENTRIES = 2**22
 _CACHED_FLOATS = 2**18
-"""Size of the buffers of a box, for the second-level cache."""
+"""Size of the buffers of a box, to fit the second-level cache."""
 _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
@@ -46,11 +46,11 @@ _READ = 2**16
 
 
 _compilers: list[subprocess.Popen[bytes]] = []
-"""Compiler process started by this one."""
+"""Compiler process started by this process."""
 
 
 def kernels() -> ModuleType | None:
-    """Return the compiled kernels; None while they compile in the background, or fail to."""
+    """Return the compiled kernels; None during background compilation or if it fails."""
     if os.environ.get(SWITCH) == "0":
         return None
     try:
@@ -76,7 +76,7 @@ def kernels() -> ModuleType | None:
 
 
 def wait_for_kernels() -> None:
-    """Wait until the kernels are compiled, so that all runs give the same labels."""
+    """Wait for the compilation of the kernels, so that all runs give the same labels."""
     if kernels() is None and _compilers:
         _compilers[0].wait()
 
@@ -153,14 +153,14 @@ def _ranges(n: int, n_parts: int) -> list[tuple[int, int]]:
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Return values per axis padded to slices, rows and pixels; an image has one row a slice."""
+    """Return values per axis padded to slices, rows and pixels; 2-D images have one-row slices."""
     if len(values) == 2:
         return int(values[0]), fill, int(values[1])
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
 
 
 def saves_memory(graph: graphs.AbstractGraph, n_entries: int, device: torch.device) -> bool:
-    """Return whether kernels step fields of `n_entries` large enough to need memory limits."""
+    """Return whether kernels step fields of `n_entries`, for estimates of memory."""
     grids = graph.grids if isinstance(graph, graphs.GraphUnion) else (graph,)
     is_supported = all(
         isinstance(grid, graphs.GridGraph) and len(grid.shape) <= 3 for grid in grids

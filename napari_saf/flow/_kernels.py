@@ -1,15 +1,15 @@
 """Flow steps as loops over the pixels of a grid, compiled by numba with its disk cache.
 
-One file, as numba recompiles a function if its file changed, but not for those it calls.
+One file, as numba recompiles a function if its own file changes, but not those of its callees.
 
 Fields are columns first, (n_columns, n_nodes), so that inner loops run over neighbouring nodes and
 vectorise. A box of the grid is processed slice by slice along the first axis, in buffers that fit
-the caches, so that likelihoods and their means never become fields. 2-D images have one row a
-slice.
+the caches, so that likelihoods and their means are never stored as fields. 2-D images have one row
+per slice.
 
-Slopes are softmaxes in units of 1 / 65535; the sketch (rank, n_nodes) has units that its factors
-contain. Scratch rows are zero-padded to even numbers, or multiples of four. Sums of indices are
-unsigned: numba would test for negative ones, and not vectorise.
+Slopes are softmaxes in units of 1 / 65535; the units of the sketch (rank, n_nodes) are included in
+its factors. Scratch rows are zero-padded to even numbers, or multiples of four. Sums of indices are
+unsigned, as numba checks signed ones for wraparound and does not vectorise.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ def load() -> None:
 
 
 def compile_all() -> None:
-    """Compile in this process, which no other code should share: LLVM options are global."""
-    # Loops over many rows are vectorised where these are disjoint, which is tested before each.
+    """Compile all kernels; needs a process of its own, as LLVM options are global."""
+    # Loops over many rows are vectorised if these are disjoint, which is checked before each loop.
     llvm.set_option("", "-runtime-memory-check-threshold=64")
     llvm.set_option("", "-hoist-runtime-checks=false")
     load()

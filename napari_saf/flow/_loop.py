@@ -19,10 +19,10 @@ from napari_saf.parameters import check_bounds, documented, parameter
 from napari_saf.result import LabelMap, Record, Segmentation, Status
 
 _UNDECIDED = -0.1
-"""Log coordinate of other columns at undecided nodes of a run that hardly began."""
+"""Log coordinate of other columns at undecided nodes of a run that has made few steps."""
 _PATIENCE = 50.0
 _LONGEST = 300.0
-"""Flow time after which data hardly matter: they move borders by about window / (rho t)."""
+"""Flow time after which data are negligible: they move borders by about window / (rho t)."""
 
 
 @documented
@@ -34,9 +34,9 @@ class StoppingRule:
     -----
     A run is STALLED if, over a tenth of the flow time and at least one unit, the share of nodes
     that change label is below `changed` per unit, or labels return to an earlier state up to that
-    share, and the entropy falls by less than 1 % per unit. As a start near the barycentre changes
-    as little, this requires that half of the initial entropy is gone, or 50 units. After 300 units
-    a run is STALLED if nine tenths of the initial entropy are gone.
+    share, and the entropy decreases by less than 1 % per unit. As changes near the barycentre are
+    small too, this requires half of the initial entropy or less, or 50 units. After 300 units a run
+    is STALLED if the entropy is below a tenth of its initial value.
 
     Examples
     --------
@@ -49,15 +49,15 @@ class StoppingRule:
     # fmt: off
     entropy: float = parameter(
         1e-3, label="Stop at entropy", bounds=(0, 1), step=1e-3, advanced=True,
-        help="Stop once labels are this certain on average: mean entropy in nats, 0 where each "
-        "pixel has one label for sure.")
+        help="Stop once the mean entropy of the labels, in nats, is below this; 0: every pixel has "
+        "one label with certainty.")
     changed: float = parameter(
         1e-4, label="Stop at change", bounds=(0, 1), step=1e-4, advanced=True,
-        help="Stop once a smaller share of the pixels than this changes its label, and labels "
-        "no longer become more certain.")
+        help="Stop once the share of pixels that change their label is below this, and labels no "
+        "longer become more certain.")
     max_steps: int = parameter(
         2000, label="Most steps", bounds=(1, 1_000_000), step=100, advanced=True,
-        help="Stop after this many steps in any case.")
+        help="Maximum number of steps.")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class StopWatch:
         if time >= _LONGEST and entropy < self._first_entropy / 10:
             return True
         span = time - self._since
-        # The rate falls slowly late in a flow, and over one unit it may be low by chance.
+        # Rates decrease slowly late in a flow and may be low by chance over a single unit.
         if span < max(1, time / 10):
             return False
         now = labels.numpy(force=True).copy()
@@ -225,7 +225,7 @@ class FlowRun:
         return np.ascontiguousarray(full.float().cpu().numpy()), prototypes, uncertainty
 
     def _log_coordinates(self) -> Tensor:
-        """Return those of the active columns, made at the first call."""
+        """Return log coordinates of the active columns, created at the first call."""
         if self._run is not None:
             return self._run.v
         if self._v is None:
@@ -233,7 +233,7 @@ class FlowRun:
         return self._v
 
     def _begin(self) -> None:
-        """Make the right-hand side, evaluate it, and record the start."""
+        """Create the right-hand side, evaluate it, and record the start."""
         if self._cancelled():
             raise Cancelled
         v, field = self._log_coordinates(), self._flow.make_field()
@@ -259,10 +259,10 @@ class FlowRun:
         assert self._run is not None
         self._run.advance()
         self._record()
-        # Columns without a label and less than half a node of mass are dropped. For s > 0 their
-        # gradient grows like 1 / mass and would make them oscillate. On half-size photographs this
-        # moved the objective by -0.4 to +0.1 %, kept 99 % of the labels and saved up to a fifth of
-        # the evaluations.
+        # Columns preferred by no node and with a mass below half a node are dropped: for s > 0
+        # their gradient grows like 1 / mass and makes them oscillate. On half-size photographs this
+        # changed the objective by -0.4 to +0.1 %, kept 99 % of the labels and saved up to a fifth
+        # of the evaluations.
         shares = self.records[-1].label_shares[self._active.cpu().numpy()]
         alive = (shares > 0) | (self._run.field.masses >= 0.5)
         columns = torch.from_numpy(alive.nonzero()[0]).to(self._active.device)
@@ -314,11 +314,11 @@ def _accumulate_uncertainty_(total: Tensor, highest: Tensor, time: float) -> Non
 
 
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
-    """Make nodes with equal columns slightly prefer their label, in place."""
+    """Bias nodes with equal columns slightly towards their label, in place."""
     summing = v.new_ones(v.shape[1])
     for rows in simplex.row_blocks(v):
         block = v[rows]
-        level = torch.mv(block, summing) == 0  # none is above 0
+        level = torch.mv(block, summing) == 0  # entries are at most 0
         if level.any():
             preferred = torch.full_like(block[level], _UNDECIDED)
             block[level] = preferred.scatter_(1, labels[rows][level][:, None], 0)

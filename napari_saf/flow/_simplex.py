@@ -1,10 +1,9 @@
 """Probability simplex in log coordinates, and initial states of flows.
 
-A point W of the assignment manifold, one distribution a row, is stored as V with
-W = softmax(V) by rows; V is log W up to a constant a row. Then every map of the manifold is
-an addition: exp_W(u), eq. (2.31) of Zisler, Zern, Petra and Schnörr
-(https://doi.org/10.1137/19M1298639), is softmax(V + u), and the geometric mean with weights A,
-eq. (2.33), is softmax(A V).
+A point W of the assignment manifold, one distribution per row, is stored as V with
+W = softmax(V) by rows; V is log W up to a constant per row. Maps of the manifold are then linear:
+exp_W(u), eq. (2.31) of Zisler, Zern, Petra and Schnörr (https://doi.org/10.1137/19M1298639), is
+softmax(V + u), and the geometric mean with weights A, eq. (2.33), is softmax(A V).
 
 Fields (n_nodes, n_columns) are processed in blocks of rows that fit the processor caches, and
 their memory is reused when columns are dropped.
@@ -28,9 +27,9 @@ FLOOR = math.log(1e-10)
 """Lowest log coordinate, relative to the largest of its row."""
 
 _LEAST_EXPONENT = -60.0
-"""Smaller float32 exponentials are denormal and ten times slower."""
+"""Logarithm below which float32 exponentials are subnormal and ten times slower."""
 _SLOW_WIDTHS = range(12, 64)
-"""Numbers of columns for which row maxima of torch are slow."""
+"""Numbers of columns for which the row maxima of torch are slow."""
 _BLOCK = 2**20
 """Entries per block of rows."""
 _ROWS = 2**13
@@ -38,7 +37,7 @@ _SUMMED_ROWS = 2**12  # sums of 2**16 in float32 changed 4 % of the labels for s
 
 
 def row_blocks(field: Tensor) -> Iterator[slice]:
-    """Yield the blocks of rows of a field, a single one on a graphics card."""
+    """Yield the blocks of rows of a field, a single block on a GPU."""
     step = len(field)
     if field.device.type == "cpu":
         step = max(1, _BLOCK // max(1, field.shape[1]))
@@ -52,7 +51,7 @@ def new_field(like: Tensor, n_columns: int) -> Tensor:
         return new_field(like.new_empty(n_columns), len(like)).T
     if like.device.type != "cpu":
         return like.new_zeros((len(like), n_columns))
-    # numpy allocates huge pages: first touched four times, released ten times as fast
+    # numpy allocates huge pages: first writes are four times, releases ten times faster
     return torch.from_numpy(np.zeros((len(like), n_columns), like[:0].numpy().dtype))
 
 
@@ -67,7 +66,7 @@ def columns_first_(field: Tensor) -> Tensor:
         return field
     transposed = new_field(field.new_empty(field.shape[1]), len(field))
     for rows in row_blocks(field):
-        transposed[:, rows] = field[rows].T.contiguous()  # three times as fast
+        transposed[:, rows] = field[rows].T.contiguous()  # three times faster
     field.data = transposed.T
     return field
 
@@ -85,7 +84,7 @@ def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
 def cross_product(x: Tensor, y: Tensor) -> Tensor:
     """Return x' y of two fields as float64 on the CPU, summed over blocks."""
     if x.shape[1] > y.shape[1]:
-        # twice as fast with 16 and 3 columns
+        # twice as fast for 16 and 3 columns
         return cross_product(y, x).T
     total = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64)
     for rows in _summed_blocks(y):
@@ -132,7 +131,7 @@ def take_columns(field: Tensor, columns: Tensor) -> Tensor:
             taken[:, index].copy_(field[:, column])
         return taken
     for start in range(0, len(field), _ROWS):
-        # writes stay behind reads
+        # writes never overtake reads
         rows = slice(start, start + _ROWS)
         taken[rows] = field[rows].index_select(1, columns)
     return taken
@@ -142,7 +141,7 @@ def row_maxima(v: Tensor) -> Tensor:
     """Return the row maxima (n_nodes, 1)."""
     if v.device.type != "cpu" or v.shape[1] not in _SLOW_WIDTHS:
         return v.amax(dim=1, keepdim=True)
-    while v.shape[1] > 1:  # by halves: four times as fast with 30 columns
+    while v.shape[1] > 1:  # by halving: four times faster with 30 columns
         half = (v.shape[1] + 1) // 2
         v = torch.maximum(v[:, :half], v[:, -half:])
     return v
@@ -156,7 +155,7 @@ def normalize_(v: Tensor) -> Tensor:
 
 
 class SeedConstraint:
-    """Normalisation of rows, with one-hot rows of seeds; column -1 is no seed."""
+    """Row normalisation with one-hot rows at seeds; column -1 means no seed."""
 
     def __init__(self, columns: Tensor | None = None) -> None:
         self.columns = columns
@@ -180,7 +179,7 @@ def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
-    `scale` (n_nodes,) receives 1 / sum exp v. torch is several times slower over a short last axis.
+    `scale` (n_nodes,) receives 1 / sum exp v. torch.softmax is much slower for few columns.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
@@ -205,7 +204,7 @@ def shifted_softmax(v: Tensor, out: Tensor) -> Tensor:
 def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
     """Return the mean row entropy, -sum w log w in nats, w = softmax(v).
 
-    By log Z - sum w v, Z = sum exp v = 1 / `highest` (n_nodes,), for row maxima of 0.
+    Computed as log Z - sum w v with Z = sum exp v = 1 / `highest` (n_nodes,), for row maxima of 0.
     """
     total = 0.0
     for rows in row_blocks(v):
@@ -223,9 +222,9 @@ def update_labels(labels: Tensor, v: Tensor) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """Initial state of a flow: labels first, log coordinates on demand.
+    """Initial state of a flow: labels, and log coordinates computed on demand.
 
-    `labels` (n_nodes,) are preferred columns, or those to show for undecided nodes.
+    `labels` (n_nodes,) are preferred columns, or those displayed for undecided nodes.
     """
 
     labels: Tensor
@@ -243,8 +242,8 @@ def k_centres(
 ) -> tuple[Tensor, Tensor]:
     """Return greedy k-centres (n_centres, n_features), and the nearest centre of each node.
 
-    From `initial` centres, or a random one. Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5:
-    within a factor 2 of the smallest covering radius.
+    From `initial` centres, or a random one, within a factor of 2 of the smallest covering radius:
+    Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5.
     """
     if initial is None:
         first = int(rng.integers(len(features)))

@@ -22,13 +22,13 @@ from napari_saf.flow._simplex import SeedConstraint
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
-"""Projects rows of a state, given with their slice, onto the constraints in place."""
+"""Function that projects rows of a state, given their slice, onto the constraints in place."""
 
 _FIRST_STEP = 0.05
 _SMALLEST_STEP = 1e-4
 _LARGEST_STEP = 2.5
-"""The mean error misses the few nodes at fronts late in a run: with steps of 20 93 % of the labels
-agree with those of small steps, against 98 %."""
+"""Largest step, as the mean error misses the few nodes at late fronts: with steps of 20, 93 % of
+the labels agree with those of small steps, in place of 98 %."""
 _SAFETY = 0.9
 _ACCEPTED = 1.5
 
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
 
 
 class AbstractRun(ABC):
-    """Integration by a `scheme`: log coordinates `v`, owned and updated in place, and time.
+    """Integration by a `scheme`: time, and log coordinates `v`, updated in place.
 
     `assignment` is softmax(v) until the next call of `advance` or `keep_columns`.
     """
@@ -60,7 +60,7 @@ class AbstractRun(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Make one accepted step; `Cancelled` leaves the state unchanged."""
+        """Make one accepted step; the state is unchanged if `Cancelled` is raised."""
 
     def read(self, labels: Tensor) -> Reading:
         """Update the preferred columns (n_nodes,) in place; return the reading."""
@@ -94,14 +94,14 @@ class _EulerRun(AbstractRun):
 
 
 class _AbstractAdaptiveRun(AbstractRun):
-    """Adaptive steps h <- 0.9 h (tolerance / error)^(1/3), by the L1 distance of two formulas.
+    """Adaptive steps h <- 0.9 h (tolerance / error)^(1/3), error the L1 distance of two formulas.
 
-    The first field of the memory is the current slope, the last one the next state.
+    The first scratch field is the current slope, the last one the next state.
     """
 
     largest_growth: ClassVar[float]
     order_after: ClassVar[tuple[int, ...]]
-    """Permutation of the fields of the memory after a step."""
+    """Permutation of the scratch fields after a step."""
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         super().__init__(field, v, constrain, scheme)
@@ -251,7 +251,7 @@ class AbstractStepper(ABC):
 class GeometricEuler(AbstractStepper):
     """Fixed steps of the geometric Euler scheme, V <- V + h S(V), eq. (2.34).
 
-    Of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+    Equation of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
 
     Examples
     --------
@@ -267,25 +267,27 @@ class GeometricEuler(AbstractStepper):
     # fmt: off
     step: float = parameter(
         0.1, label="Step", bounds=(1e-4, 10), step=0.05, advanced=True,
-        help="Time step of the fixed scheme: smaller is more exact and slower (h).")
+        help="Time step of the fixed scheme: smaller steps are more accurate and slower (h).")
     # fmt: on
 
 
 # fmt: off
 _tolerance_parameter = functools.partial(
     parameter, 1e-3, label="Tolerance", bounds=(1e-7, 0.1), step=5e-4, advanced=True,
-    help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.")
+    help="Error tolerance per step of the adaptive scheme: smaller is more accurate and slower.")
 # fmt: on
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsBashforthMoulton(AbstractStepper):
-    """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
+    """Variable-step Adams pair of orders 2 and 3, with one evaluation per step.
 
-    Notes ----- The right-hand side is expensive and the solution smooth: reusing slopes halves the
-    evaluations of Bogacki-Shampine at the same tolerance, or better. Mode PEC of Hairer, Nørsett
-    and Wanner, Solving Ordinary Differential Equations I, section III.5.
+    Notes
+    -----
+    The right-hand side is expensive and the solution smooth: reusing slopes takes at most half the
+    evaluations of Bogacki-Shampine at the same tolerance. Mode PEC of Hairer, Nørsett and Wanner,
+    Solving Ordinary Differential Equations I, section III.5.
 
     Examples
     --------
@@ -304,7 +306,7 @@ class AdamsBashforthMoulton(AbstractStepper):
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class BogackiShampine(AbstractStepper):
-    """Embedded Runge-Kutta pair of orders 3 and 2; the last slope of a step begins the next.
+    """Embedded Runge-Kutta pair of orders 3 and 2, whose last slope is the first of the next step.
 
     Notes
     -----
@@ -326,7 +328,7 @@ class BogackiShampine(AbstractStepper):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsSchedule(AbstractStepper):
-    """Adams pair with prescribed steps, for consistent tiles of an image."""
+    """Adams pair with prescribed steps, for consistency between tiles of an image."""
 
     _run = _AdamsRun
 

@@ -1,4 +1,4 @@
-"""Graphs: what is a neighbour of what, and how to average over neighbours."""
+"""Graphs: neighbourhoods of nodes, and averages over them."""
 
 from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._distances import (

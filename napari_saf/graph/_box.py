@@ -1,8 +1,8 @@
 """Box sums and weighted averages over the windows of a grid.
 
-A box sum is one banded matrix product per axis: the axis is cut into blocks of outputs, whose
-inputs overlap by the radius, and all blocks share one band matrix. The band of a radius above
-`_LARGEST_BAND` would take more than the axis itself: running sums take its place.
+A box sum is one banded matrix product per axis: the axis is split into blocks of outputs, whose
+inputs overlap by the radius, and all blocks share one band matrix. For a radius above
+`_LARGEST_BAND`, running sums are used, as the band would take more memory than the axis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHOLE = np.float32(65535)
 
 
 class BoxSum:
-    """Box sum, or mean over existing nodes, around all pixels or those `inside`."""
+    """Box sum, or mean over existing nodes, around all pixels or those in `inside`."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class _AxisSum:
         y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
 
     def _running_sums(self, x: Tensor, y: Tensor) -> None:
-        """Add the end of one block of the window's side and the beginning of the next.
+        """Add running sums from both ends of blocks of the window's side (van Herk).
 
-        Sums within blocks only, so that nothing is subtracted (van Herk).
+        Nothing is subtracted, which would lose precision.
         """
         side, radius, length = 2 * self._radius + 1, self._radius, self._length
         n_blocks = -(-(length + 2 * radius) // side)
@@ -153,7 +153,7 @@ class _AxisSum:
             padded.flatten(1, 2)[:, radius : radius + length] = x[rows]
             from_start = padded.cumsum(2)
             to_end = padded.flip(2).cumsum(2).flip(2)
-            to_end[:, :, 0] = 0  # the window is one block, which `from_start` holds
+            to_end[:, :, 0] = 0  # the window is one block, included in `from_start`
             sums, ends = to_end.flatten(1, 2)[:, :length], from_start.flatten(1, 2)
             torch.add(sums, ends[:, side - 1 : side - 1 + length], out=y[rows])
         if self._factors is not None:
@@ -179,7 +179,7 @@ class WindowWeights:
 
     @property
     def n_mirrored(self) -> int:
-        """Number of trailing offsets without an image."""
+        """Number of trailing offsets without an image, by symmetry."""
         return len(self.offsets) - len(self.images)
 
     def in_16_bits(self, nodes: Int64s | slice) -> WindowWeights:
@@ -200,7 +200,7 @@ def as_whole_weights(weights: Float32s) -> NDArray[np.uint16]:
 
 
 class WeightedAverage:
-    """Average with a weight per window position and node; columns come first, for speed."""
+    """Average with a weight per window position and node, in columns-first layout for speed."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class WeightedAverage:
         self._images: list[Tensor] = []
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
-        if not self._images:  # the kernels need none
+        if not self._images:  # unused by the compiled kernels
             images = (image.astype(np.float32) for image in self.weights.images)
             self._images = [torch.from_numpy(image).to(values) for image in images]
         full = _scatter(values, self.inside, math.prod(self.shape))

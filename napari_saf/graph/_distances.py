@@ -1,7 +1,7 @@
-"""Distances: nearest neighbours in feature space, and steps of paths through a graph.
+"""Distances: nearest neighbours in feature space, and step lengths of paths in a graph.
 
-Neighbours are found by the library that suits the data. Measured on two cores with k = 5, in
-seconds (share of the neighbours found):
+The library of the neighbour search depends on the data. Times on two cores with k = 5, in seconds
+(recall):
 
 ====================  ===============  ==============  ================
 library               154,401 x 3      58,000 x 9      60,000 x 784
@@ -12,10 +12,10 @@ scikit-learn          1.6 kd-tree      1.7 kd-tree     54 brute force
 usearch               4.1 (0.91)       1.6 (1.00)      26 (0.999)
 ====================  ===============  ==============  ================
 
-With few features nothing comes near scipy's tree; with many, brute force is exact and fast enough
-for some thousand nodes. Beyond, usearch: faiss (4.7 s, 0.986) brings an OpenMP runtime besides
+With few features scipy's tree is by far the fastest; with many, brute force is exact and fast
+enough for some thousand nodes. Beyond, usearch: faiss (4.7 s, 0.986) adds an OpenMP runtime beside
 torch's (https://github.com/faiss-wheels/faiss-wheels/issues/73), pynndescent compiles for 20 s in
-each new environment, hnswlib had to be compiled. One thread makes the same graph every time.
+each new environment, hnswlib has no wheels. A single thread makes the graph reproducible.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PAIRS_AT_ONCE = 2**14
 _N_BOUNDS = 16
 _ROUNDED_UP = np.float32(1 + 1e-6)
 _WHOLE_IMAGE = 10.0
-"""Path length across a uniform image; on photographs, 2 to 30 agree within 1 %."""
+"""Path length across a uniform image; on photographs, results with 2 to 30 agree within 1 %."""
 _LEAST = 1e-9
 
 
@@ -59,7 +59,7 @@ class Neighbours:
     squared_distances: Float64s
 
     def indicator(self) -> sparse.csr_array:
-        """Return the matrix with w_pq = 1 where q is among the nearest of p."""
+        """Return the matrix with w_pq = 1 if q is among the nearest of p."""
         n_nodes, k = self.indices.shape
         ends = np.arange(n_nodes + 1) * k
         weights = np.ones(n_nodes * k, dtype=np.float64)
@@ -86,7 +86,7 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
         candidates = _by_brute_force(points, points, k + 1)[1]
     else:
         candidates = _by_index(points - points[0], k + 1)
-    # Without the node itself, or without the farthest.
+    # Drop the node itself, or the farthest if it is not included.
     is_neighbour = candidates != np.arange(len(points))[:, None]
     is_neighbour[is_neighbour.all(axis=1), k] = False
     indices = np.asarray(candidates[is_neighbour], dtype=np.int64)
@@ -111,7 +111,7 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> Floa
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class NearestDistances:
-    """Distances (n_nodes, k) to the nearest of some `nodes`, ascending, padded by infinity."""
+    """Distances (n_nodes, k) to the k nearest of `nodes`, ascending, padded by infinity."""
 
     nodes: Int64s
     lengths: Float32s
@@ -120,7 +120,7 @@ class NearestDistances:
     def of(
         cls, features: Floats, nodes: Int64s, k: int, previous: NearestDistances | None = None
     ) -> NearestDistances:
-        """Compute the distances to sorted `nodes`, updating `previous` by the new ones."""
+        """Compute the distances to sorted `nodes`, updating `previous` by added nodes."""
         if previous is None or not np.isin(previous.nodes, nodes).all():
             previous = cls(nodes[:0], np.full((len(features), k), np.inf, np.float32))
         points = features[np.setdiff1d(nodes, previous.nodes)]
@@ -143,8 +143,8 @@ class NearestDistances:
 def _in_parts(
     features: Floats, points: Floats, farthest: Float32s
 ) -> Iterator[tuple[Int64s, float]]:
-    """Yield nodes whose `farthest` distance may reach a point, with an upper bound of it."""
-    if points.shape[1] > _MOST_TREE_FEATURES:  # where bounds gain nothing
+    """Yield nodes whose `farthest` distance may include a point, with an upper bound of it."""
+    if points.shape[1] > _MOST_TREE_FEATURES:  # bounds are ineffective
         yield np.arange(len(features)), np.inf
         return
     gaps = np.maximum(points.min(axis=0) - features, features - points.max(axis=0)).clip(0)
@@ -155,7 +155,7 @@ def _in_parts(
 
 
 def _search(points: Array, k: int) -> Callable[[Array, float], Floats]:
-    """Make a search for distances to the k nearest points; those above a bound may be infinite."""
+    """Return a search for distances to the k nearest points; infinite above a bound."""
     k = min(k, len(points))
     if points.shape[1] > _MOST_TREE_FEATURES:
         return lambda queries, bound: _by_brute_force(points, queries, k)[0]
@@ -166,7 +166,7 @@ def _search(points: Array, k: int) -> Callable[[Array, float], Floats]:
 
 
 def _by_tree(points: Array, k: int) -> Int64s:
-    """Search a k-d tree along the principal axes: half the time of scipy's defaults."""
+    """Search a k-d tree along the principal axes, twice as fast as scipy's defaults."""
     scaled = points.astype(np.float64)
     scaled /= max(float(np.abs(scaled).max()), np.finfo(np.float64).tiny)
     centred = scaled - scaled.mean(axis=0)
@@ -181,7 +181,7 @@ def _by_tree(points: Array, k: int) -> Int64s:
 def _by_brute_force(points: Array, queries: Array, k: int) -> tuple[Floats, Int64s]:
     from sklearn.neighbors import NearestNeighbors  # takes half a second to load
 
-    centre = points[0]  # products far from the origin lose digits
+    centre = points[0]  # products far from the origin lose precision
     search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1).fit(points - centre)
     lengths, indices = search.kneighbors(queries - centre)
     return lengths, indices
@@ -197,7 +197,7 @@ def _by_index(points: Array, k: int) -> Int64s:
 
 
 def path_costs(steps: sparse.csr_array, features: Floats) -> sparse.csr_array:
-    """Return step lengths: relative feature distance, plus 10 times the share of a side."""
+    """Return step lengths: relative feature distance plus 10 times the relative image distance."""
     ends = sparse.coo_array(steps)
     spread = np.sqrt(np.square(features - features.mean(axis=0)).sum(axis=1).mean())
     squares = squared_steps(features, ends.row, ends.col)

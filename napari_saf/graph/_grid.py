@@ -1,4 +1,4 @@
-"""Grid graph: pixels or voxels, joined within windows."""
+"""Grid graph: pixels or voxels, connected within windows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_who
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 
 _BYTES_AS_MATRIX = 72
-"""Peak bytes per weight while a sparse matrix is built; measured with 13 million."""
+"""Peak bytes per weight during the construction of a sparse matrix; measured for 13 million."""
 _STRIP = 2**16
 """Pixels per strip of rows, sized for the cache."""
 
 
 class GridGraph(AbstractGraph):
-    """Graph of the pixels of a 2-D, 3-D or n-D image, joined within a window.
+    """Graph of the pixels of a 2-D, 3-D or n-D image, connected within a window.
 
     Parameters
     ----------
@@ -46,15 +46,15 @@ class GridGraph(AbstractGraph):
         Weight of each window position of each node, in C order of the offsets, >= 0. They
         are scaled to sum to 1 over the existing positions. None: equal weights.
     mask : array of bool of shape `shape`, optional
-        Where the nodes are. None: everywhere.
+        Pixels that are nodes. None: all.
     stride : int
-        >= 1; window offsets are its multiples, and the adjacent pixels along each axis. More than
-        1 only with weights.
+        >= 1; window offsets are its multiples, and the adjacent pixels along each axis. Above 1
+        only with weights.
 
     Attributes
     ----------
     image_shape : tuple of int
-        Shape of the images of `to_image` and `from_image`.
+        Shape of the images in `to_image` and `from_image`.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class GridGraph(AbstractGraph):
         self.window = check_window(window, self.shape)
         self.stride = as_whole(stride) or 0
         if self.stride < 1 or (self.stride > 1 and weights is None):
-            raise InvalidInput(f"stride: expected 1, or more with weights, got {stride!r}")
+            raise InvalidInput(f"stride: expected 1 (or more if weights are set), got {stride!r}")
         self.mask = check_mask(mask, self.shape)
         self._n_nodes = int(np.prod(self.shape) if self.mask is None else self.mask.sum())
         self.window_weights: WindowWeights | None = None
@@ -130,24 +130,24 @@ class GridGraph(AbstractGraph):
         channel_axis : int, optional
             Axis of the channels.
         mask : array of bool, optional
-            Where the nodes are.
+            Pixels that are nodes.
         stride : int
             Sample every `stride`-th pixel of the window, and the adjacent ones.
         noise_variance : float
-            >= 0; noise variance of a pixel, summed over the channels. Its expected part of a
-            distance, twice the variance per pixel of the patch, is subtracted.
+            >= 0; noise variance of a pixel, summed over the channels. The expected contribution of
+            noise to a distance, twice the variance per pixel of the patch, is subtracted.
 
         Raises
         ------
         InvalidInput
-            As the constructor, and if `rho` is not positive, `patch_size` does not fit, or a pixel
-            within the mask is not finite.
+            As in the constructor, and if `rho` is not positive, `patch_size` does not fit the
+            image, or a pixel within the mask is not finite.
 
         Notes
         -----
         Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024; with
         the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm. They are stored once
-        per pair, in units of 1 / 65535 of the self weight, at least one.
+        per pair, in units of 1 / 65535 of the self weight, rounded up to at least one.
         """
         values = np.asarray(image, dtype=np.float32)
         values = values[None] if channel_axis is None else np.moveaxis(values, channel_axis, 0)
@@ -173,7 +173,7 @@ class GridGraph(AbstractGraph):
     def weights(self) -> Float32s | None:
         """Weights (n_nodes, n_positions) that sum to 1 over the positions; None if all are equal.
 
-        Computed on every access: a node has one for every position.
+        Computed at every access, as n_positions numbers per node take much memory.
         """
         stored = self.window_weights
         if stored is None:
@@ -213,9 +213,9 @@ class GridGraph(AbstractGraph):
         return sum_of_others
 
     def steps(self) -> sparse.csr_array:
-        """Return the steps to the pixels around, corners too in 2-D, in shares of the longest side.
+        """Return step lengths to adjacent pixels, as shares of the longest side.
 
-        In 3-D and more, steps lead through faces only: a third of the memory or less.
+        Diagonal steps exist in 2-D only, which takes a third of the memory or less in 3-D.
         """
         number = np.asarray(self.spread(np.arange(self.n_nodes, dtype=np.int32), fill=-1))
         parts = []
@@ -232,7 +232,7 @@ class GridGraph(AbstractGraph):
         return sparse.csr_array((data, (rows, columns)), shape=(self.n_nodes, self.n_nodes))
 
     def contrast_weights(self, features: Floats, sigma2: float) -> sparse.csr_array:
-        """Return weights exp(-|f_i - f_k|^2 / sigma2) of the neighbours within the window."""
+        """Return weights exp(-|f_i - f_k|^2 / sigma2) of neighbours within the window."""
         image = np.asarray(self.spread(own_floats(features, "features")))
         weights = self._new_weights(_BYTES_AS_MATRIX)
         for k, (target, source) in enumerate(self._shifts()):
@@ -292,7 +292,7 @@ class GridGraph(AbstractGraph):
         """Return the node values of an array in the shape of the grid, channels last."""
         image = np.asarray(image)
         if image.shape[: len(self.shape)] != self.shape:
-            raise InvalidInput(f"expected an image of shape {self.shape}, got {image.shape}")
+            raise InvalidInput(f"image: expected shape {self.shape}, got {image.shape}")
         trailing = image.shape[len(self.shape) :]
         return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
 
@@ -410,7 +410,7 @@ class GridGraph(AbstractGraph):
     def _offsets(self) -> list[tuple[int, ...]]:
         reach = [side // 2 // self.stride * self.stride for side in self.window]
         offsets = set(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
-        # Without the nearest pixels, pixels of other remainders by the stride would not be joined.
+        # The adjacent pixels connect the sublattices of the stride.
         for axis, side in enumerate(self.window):
             if side > 1:
                 step = (0,) * axis + (1,) + (0,) * (len(self.window) - axis - 1)
@@ -439,7 +439,7 @@ def _sum_along(image: Float32s, axis: int, side: int) -> Float32s:
 def _shift(
     offset: Sequence[int], shape: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the slices of the pixels that have a neighbour at an offset, and of the neighbours."""
+    """Return the slices of pixels with a neighbour at an offset, and of these neighbours."""
     moves = list(zip(offset, shape, strict=True))
     return (
         tuple(slice(max(0, -o), max(0, min(side, side - o))) for o, side in moves),
@@ -462,7 +462,7 @@ def _within(
 
 
 def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape reduced to `max_side`; axes of window 1 stay, and windows still fit."""
+    """Return the shape reduced to `max_side`, but for axes of window 1; windows still fit."""
     shrinks = [width > 1 or max(window) == 1 for width in window]
     longest = max(side for side, shrink in zip(shape, shrinks, strict=True) if shrink)
     ratio = min(max_side, longest) / longest

@@ -1,4 +1,4 @@
-"""Grids of images at a reduced size, and the union of the grids of several images."""
+"""Grids of images at a reduced size, and unions of the grids of several images."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from napari_saf.graph._grid import GridGraph
 
 
 class CoarseGrid(GridGraph):
-    """Grid whose nodes are blocks of pixels of a larger image, the shape of node images.
-
-    `image` is the larger one, channels last, if known.
-    """
+    """Grid whose nodes are blocks of pixels of a larger image, `image` with channels last."""
 
     def __init__(
         self,
@@ -39,8 +36,8 @@ class CoarseGrid(GridGraph):
     def to_image(self, values: Array, fill: float = 0) -> Array:
         """Return node values as an image of full size, `fill` outside the mask.
 
-        Floats are interpolated linearly; integers are labels, of which the one with the largest
-        weight is taken.
+        Floats are interpolated linearly; integers are labels, interpolated to the label of largest
+        weight.
         """
         values = np.asarray(values)
         image = self.enlarged(self.spread(values, fill=-1 if values.dtype.kind == "i" else 0))
@@ -49,9 +46,9 @@ class CoarseGrid(GridGraph):
         return image
 
     def enlarged(self, image: Array, region: Sequence[slice] | None = None) -> Array:
-        """Return a region, by default all, at full size of an image of the nodes.
+        """Return an image of the nodes at full size, or a region of it.
 
-        Floats at the rim of the mask are interpolated between the nodes inside it.
+        Floats at the border of the mask are interpolated between nodes inside it.
         """
         region = [slice(0, n) for n in self.image_shape] if region is None else region
         between = self._between(region)
@@ -79,16 +76,16 @@ class CoarseGrid(GridGraph):
     def from_image(self, image: ArrayLike) -> Array:
         """Return the node values of an image of full size, channels last.
 
-        Floats are averaged over the block of a node. Integers are labels: the most frequent label
-        of the block is taken, 0 only if there is no other.
+        Floats are averaged over the block of a node. Integers are labels, reduced to the most
+        frequent one of the block, 0 only if there is no other.
         """
         image = np.asarray(image)
         if image.shape[: len(self.image_shape)] != self.image_shape:
-            raise InvalidInput(f"expected an image of shape {self.image_shape}, got {image.shape}")
+            raise InvalidInput(f"image: expected shape {self.image_shape}, got {image.shape}")
         if image.dtype.kind == "f":
             return self.gather(coarse_means(image, self.shape, self.image_mask))
         if image.ndim > len(self.shape):
-            raise InvalidInput(f"expected whole numbers without channels, got {image.shape}")
+            raise InvalidInput(f"image: expected labels without channels, got shape {image.shape}")
         counted = image != 0 if self.image_mask is None else (image != 0) & self.image_mask
         pixels = np.nonzero(counted)
         axes = zip(pixels, self.shape, self.image_shape, strict=True)
@@ -100,7 +97,7 @@ class CoarseGrid(GridGraph):
         flat, rank = np.divmod(pairs, width)
         order = np.lexsort((-rank, counts))
         labels = np.zeros(self.shape, dtype=image.dtype)
-        # of several assignments to one node the last one counts
+        # for repeated indices the last assignment takes effect
         labels.ravel()[flat[order]] = numbers[rank[order]]
         return self.gather(labels)
 
@@ -130,7 +127,7 @@ def _interpolated(image: Array, between: Sequence[_Between]) -> Array:
 
 
 def _voted(coarse: Array, between: Sequence[_Between]) -> Array:
-    """Return for each pixel the label with the largest weight among the nodes around it."""
+    """Return for each pixel the label of largest weight among the surrounding nodes."""
     image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
     ends = list(itertools.product((0, 1), repeat=len(between)))
     corners = []
@@ -171,14 +168,14 @@ def coarse_means(image: Array, shape: tuple[int, ...], mask: Mask = None) -> Flo
 
 
 class CoarseMeans:
-    """Means over the blocks of an image, `shape` of them; the same for a region as for all."""
+    """Means over a grid of blocks of an image, identical for regions and for the whole image."""
 
     def __init__(self, image_shape: Sequence[int], shape: Sequence[int]) -> None:
         pairs = zip(image_shape, shape, strict=True)
         self.weights = [None if n == m else _shares_of_pixels(n, m) for n, m in pairs]
 
     def pixels_of(self, blocks: Sequence[slice]) -> tuple[slice, ...]:
-        """Return the region of the image that a region of blocks covers."""
+        """Return the region of the image that is covered by a region of blocks."""
         region = []
         for side, weights in zip(blocks, self.weights, strict=True):
             if weights is not None:
@@ -227,7 +224,7 @@ def _shares_of_pixels(n: int, n_blocks: int) -> sparse.csr_array:
 
 
 class UnionAverager:
-    """Operator of a union: one for each range of nodes."""
+    """Operator of a union: one operator per range of nodes."""
 
     def __init__(self, parts: Sequence[tuple[Averager, slice]]) -> None:
         self.parts = parts
@@ -243,7 +240,7 @@ class GraphUnion(AbstractGraph):
 
     def __init__(self, grids: Sequence[GridGraph]) -> None:
         if not grids:
-            raise InvalidInput("expected at least one image")
+            raise InvalidInput("images: expected at least one image, got none")
         self.grids = tuple(grids)
         ends = itertools.accumulate((grid.n_nodes for grid in self.grids), initial=0)
         self.slices = tuple(slice(begin, end) for begin, end in itertools.pairwise(ends))
@@ -285,7 +282,7 @@ class GraphUnion(AbstractGraph):
         flat = self._check_nodes(nodes).ravel()
         counts = {len(grid.shape) for grid in self.grids}
         if len(counts) > 1:
-            raise InvalidInput(f"images: expected one number of axes, got {sorted(counts)}")
+            raise InvalidInput(f"images: expected equal numbers of axes, got {sorted(counts)}")
         starts = np.array([nodes.start for nodes in self.slices])
         images = np.searchsorted(starts, flat, side="right") - 1
         pixels = np.zeros((len(flat), counts.pop()), np.int64)

@@ -41,44 +41,44 @@ less than 0.1 %, and saves a third of the evaluations."""
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AssignmentFlow(AbstractFlow):
-    """Label with given prototypes, smooth in space.
+    """Assignment flow: spatially regularised labelling by prototypes or by seeds.
 
     Notes
     -----
     Åström, Petra, Schmitzer and Schnörr, "Image labeling by assignment",
     https://doi.org/10.1007/s10851-016-0702-4. In log coordinates V the flow is
     dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes (n_prototypes,
-    n_features), of several with one label to the nearest, A the averages over the windows. The
-    objective of the history is the mean distance of a node to its prototypes,
+    n_features), for several prototypes of one label to the nearest, A the averages over the
+    windows. The objective of the history is the mean distance of a node to its prototypes,
     sum_ij W_ij D_ij / n.
 
-    Where seeds stand for their class, and not their mean (`n_nearest` None), D holds costs in
-    place of distances, 0.05 times the sum of
+    Unless seeds are reduced to class means (`n_nearest` None), D holds costs in place of
+    distances, 0.05 times the sum of
 
     1. d_k / (d_k + d_l), d_k the mean distance to the `n_nearest` nearest seeds of class k in
        feature space and d_l that to the nearest other class;
-    2. the same of the lengths of the shortest paths to the seeds, weighted by `paths` (Bai and
-       Sapiro, https://doi.org/10.1007/s11263-008-0191-z); on a grid a step is as long as the
-       gradient of the blurred features there to the power `edge_power`, the strongest tenth of
-       them more than 1, and 0.005;
-    3. from the second run on, of at most 1 + `rounds`, 1 - p_k, weighted by 3: p_k is the share
-       of class k, as it was labelled, among the nodes that look alike (share the nearest of 64
-       means of features), every class counted as if it had as many nodes as the others (Rother,
-       Kolmogorov and Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720).
+    2. the same ratio of the shortest path lengths to the seeds, weighted by `paths` (Bai and
+       Sapiro, https://doi.org/10.1007/s11263-008-0191-z); the length of a step on a grid is the
+       gradient of the blurred features, with its 90 % quantile scaled to 1, to the power
+       `edge_power`, plus 0.005;
+    3. from the second of at most 1 + `rounds` runs on, 1 - p_k, weighted by 3: p_k is the share
+       of class k in the previous labels among the nodes of similar appearance (the same nearest
+       of 64 feature means), with all classes normalised to equal size (Rother, Kolmogorov and
+       Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720);
 
     4. in place of 3, with `nearby`: d_k / (d_k + d_l), weighted by 0.5, d_k the distance in feature
-       space to the mean of class k, as it was labelled, in a Gaussian window of that width (Lankton
-       and Tannenbaum, https://doi.org/10.1109/TIP.2008.2004611).
+       space to the mean of class k in the previous labels, in a Gaussian window of that width
+       (Lankton and Tannenbaum, https://doi.org/10.1109/TIP.2008.2004611).
 
-    With `paths`, 1 and 3 are weighted by how well features tell strokes that are left out, 2 a - 1
-    of the share a of their pixels that are nearer to other strokes of their class, as if two more
-    strokes had been told right, and 2 / n of n strokes at least: where corrections contradict
-    features, nearness counts.
+    With `paths`, 1 and 3 are weighted by the trust in the features, 2 a - 1 with a the leave-one-
+    out accuracy over strokes (the share of their pixels nearer to other strokes of their class),
+    with a prior of two correct strokes, and at least 2 / n for n strokes: where corrections
+    contradict the features, path lengths decide.
 
-    An assignment to start from is what classes learn from first. With `paths` its labels are kept
-    instead, but for those around seeds that contradict them, up to four times as far as a seed was
-    from its class: paths begin at the labels that are kept, too. So a correction changes what is
-    near, or looks like it, and no more.
+    Classes are first learned from an initial assignment, if any. With `paths` its labels are kept
+    instead, except around contradicting seeds, within four times the distance of the seed to its
+    class, and paths also begin at the kept labels. So a correction changes only pixels that are
+    near it or similar to it.
 
     Examples
     --------
@@ -92,39 +92,38 @@ class AssignmentFlow(AbstractFlow):
     name: ClassVar[str] = "af"
     title: ClassVar[str] = "Assignment flow"
     summary: ClassVar[str] = (
-        "Every pixel gets the class of the strokes or prototypes that it and its neighbours "
-        "resemble most."
+        "Every pixel gets the class of the strokes or prototypes most similar to it and its "
+        "neighbours."
     )
 
     # fmt: off
     prototypes: NDArray[np.floating] | None = parameter(
         None, label="Prototypes",
-        help="What each label stands for, a row of features for each; take those of a result.")
+        help="Prototype of each label, a row of features each, for example those of a result.")
     prototype_labels: NDArray[np.integer] | None = parameter(
         None, label="Labels of the prototypes", in_form=False,
-        help="The label that each prototype stands for, if not 1, 2, ...; several may stand for "
-        "one.")
+        help="Label of each prototype, by default 1, 2, ...; a label may have several prototypes.")
     n_nearest: int | None = parameter(
         10, label="Stroke neighbours", bounds=(1, 1000), advanced=True, none="their mean",
         for_seeds=True,
-        help="How many stroke pixels of a label, the most similar ones, tell how well a pixel "
-        "fits that label; none: the mean of all of them.")
+        help="Number of the most similar stroke pixels of a label with which a pixel is compared; "
+        "none: the mean of all of them.")
     paths: float = parameter(
         1.0, label="Nearness", bounds=(0, 10), step=0.1, advanced=True, for_seeds=True,
-        help="How much nearness to a stroke counts beside likeness; a way that crosses edges is a "
-        "long one. 0: not at all.")
+        help="Weight of the distance to a stroke relative to similarity; paths across edges are "
+        "longer. 0: distance is ignored.")
     edge_power: float = parameter(
         1.0, label="Edge power", bounds=(0, 10), step=0.5, advanced=True, for_seeds=True,
-        help="By which power edges make a way to a stroke longer: 1 suits long strokes, 3 clicks, "
-        "from which only strong edges keep a label away.")
+        help="Power of the edge strength in path lengths: 1 suits long strokes, 3 suits clicks, "
+        "whose labels stop at strong edges only.")
     rounds: int = parameter(
         4, label="Refinement rounds", bounds=(0, 20), advanced=True, for_seeds=True,
-        help="How often, at most, labels are refined: each learns from all pixels that it has, not "
-        "only from its strokes.")
+        help="Maximum number of refinements, in which labels learn from all of their pixels and "
+        "not only from the strokes.")
     nearby: float = parameter(
         0.0, label="Learn nearby", bounds=(0, 1000), step=1, advanced=True, for_seeds=True,
-        help="From how far around, in pixels of the working size, a label learns again, where "
-        "brightness differs from place to place; 0: from all of the image.")
+        help="Radius, in pixels of the working size, in which labels are refined, for uneven "
+        "brightness; 0: the whole image.")
     connected: bool = parameter(
         False, label="Connected to strokes", for_seeds=True,
         help="Keep only regions that a stroke touches; other regions get the label around them.")
@@ -136,7 +135,7 @@ class AssignmentFlow(AbstractFlow):
 
     @property
     def labels_look_alike(self) -> bool:
-        # Nearness to strokes is known at the size at which labels are computed.
+        # Path lengths to strokes are computed at the reduced size only.
         return not self.follows_seeds or (self.paths == 0 and not self.connected)
 
     @property
@@ -184,7 +183,7 @@ class AssignmentFlow(AbstractFlow):
         ]
         table = call.features.new_full((len(call.features), len(class_points)), torch.inf)
         for column, members in enumerate(class_points):
-            for point in members:  # the nearest of a label, without a table of all
+            for point in members:  # minimum in place, without a table of all distances
                 from_point = distances(call.features, point[None])[:, 0]
                 table[:, column] = torch.minimum(table[:, column], from_point)
         means = torch.stack([members.mean(dim=0) for members in class_points])
@@ -224,17 +223,18 @@ class AssignmentFlow(AbstractFlow):
         )
 
     def _points(self, call: Call) -> torch.Tensor:
-        """Return the prototypes, given or class means, (n_prototypes, n_features)."""
+        """Return the `prototypes`, or the class means, (n_prototypes, n_features)."""
         features, seeds = call.features, call.seeds
         if self.prototypes is None:
             if seeds is None:
                 raise InvalidInput(
-                    "prototypes: expected those of a result, or strokes of two or more classes"
+                    "prototypes: expected an array, such as the prototypes of a result, or strokes "
+                    "of two or more classes"
                 )
             means = flows.class_means(features, seeds)
             if len(means) < 2:
                 raise InvalidInput(
-                    "seeds: expected two or more classes, got one; paint another one"
+                    "seeds: expected two or more classes, got one; paint a second class"
                 )
             return means
         points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))
@@ -291,7 +291,7 @@ class _StrokeLearner:
     round: int = 0
 
     def run(self, n_nearest: int) -> Iteration:
-        """Yield the snapshots of all rounds; return the joint result, with labels of nodes."""
+        """Yield the snapshots of all rounds; return the joint result, with labels by node."""
         method, problem, n_classes = self.method, self.call.problem, len(self.points)
         self._resume()
         later_call = dataclasses.replace(self.call, initial=None, previous=None)
@@ -337,7 +337,7 @@ class _StrokeLearner:
         return self.result
 
     def _resume(self) -> None:
-        """Take labels, result and round of a stopped run, or the labels of a given start."""
+        """Restore labels, result and round of a stopped run, or the initial labels."""
         call, previous = self.call, self.call.previous
         if previous is None and call.initial is not None:
             start = _check_start(call.initial, call, len(self.points))
@@ -352,7 +352,7 @@ class _StrokeLearner:
                 self.round = n_later + 1
 
     def _append(self, result: Segmentation) -> bool:
-        """Join the result of a round to those before; return whether it changed few labels."""
+        """Append the result of a round; return whether it changed few labels."""
         previous, self.labels = self.labels, self.method._connect(self.call.problem, result.labels)
         history, n_evaluations = result.history, result.n_evaluations
         if self.result is not None:
@@ -364,7 +364,7 @@ class _StrokeLearner:
         return previous is not None and (previous != self.labels).mean() < _MIN_CHANGED
 
     def _ending_early(self, flow: Flow) -> Flow:
-        """Return a looser flow that ends at a low entropy if its labels differ from `labels`."""
+        """Return a flow of larger tolerance that ends at low entropy if labels have changed."""
         was_asked, max_entropy = False, _MAX_ENTROPY * math.log(flow.start.n_columns)
 
         def is_enough(columns: torch.Tensor, entropy: float) -> bool:
@@ -381,7 +381,7 @@ class _StrokeLearner:
         return dataclasses.replace(flow, stepper=stepper, is_enough=is_enough)
 
     def _continued(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot of this round with labels, clock and counts of those before."""
+        """Return a snapshot of this round with time and counts continued from earlier rounds."""
         fraction = (self.round + snapshot.fraction) / self.n_rounds
         previous = self.result
         if previous is None:
@@ -408,10 +408,10 @@ def _image(problem: Problem, result: Segmentation) -> Any:
 def method_with_prototypes(
     prototypes: Floats, like: AbstractMethod | None = None, labels: Integers | None = None
 ) -> AbstractMethod:
-    """Return the method that labels by prototypes (n_prototypes, n_features).
+    """Return the assignment flow for prototypes (n_prototypes, n_features).
 
-    Each is a column, or belongs to the label in `labels` (n_prototypes,). Parameters shared with
-    `like`, such as the device, are copied.
+    `labels` (n_prototypes,) are their labels, by default 1, 2, .... Parameters shared with `like`,
+    such as the device, are copied.
     """
     names = [field.name for field in dataclasses.fields(AbstractFlow)]
     values = {name: getattr(like, name) for name in names if hasattr(like, name)}
@@ -426,7 +426,7 @@ def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor
 
 
 def _keep_touched(nodes: Integers, seeds: Int64s, grid: GridGraph) -> Integers:
-    """Give regions without a seed the label of the nearest region with one."""
+    """Relabel regions without a seed by the nearest region with a seed."""
     labels, painted = grid.spread(nodes), grid.spread(seeds)
     touched = np.zeros(labels.shape, dtype=bool)
     for label in np.unique(nodes):

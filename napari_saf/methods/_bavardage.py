@@ -24,37 +24,36 @@ _LEAST_EIGENVALUE = 1e-10
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Bavardage(AbstractFewShotMethod):
-    """Give each node its most probable class, however unequal the classes: BAVARDAGE.
+    """BAVARDAGE: variational Bayesian few-shot classification with unequal class sizes.
 
     Notes
     -----
     Hu, Pateux and Gripon, "Adaptive dimension reduction and variational inference for
-    transductive few-shot classification", https://arxiv.org/abs/2209.08527. Features x, less
-    their mean, are stretched to y = S R'x: R holds the eigenvectors of the scatter within the
-    classes, S = min(eigenvalue^(-1/2), max_scale). With assignments o from soft k-means, each
-    iteration
+    transductive few-shot classification", https://arxiv.org/abs/2209.08527. Centred features x
+    are scaled to y = S R'x: R holds the eigenvectors of the within-class scatter,
+    S = min(eigenvalue^(-1/2), max_scale). With assignments o from soft k-means, each iteration
 
     1. counts N_k = sum_n o_nk, and takes m_k = sum_n o_nk y_n / (mean_weight + N_k),
        beta_k = mean_weight + N_k, and alpha_k = concentration + the count without the seeds;
-    2. projects y and m to the span of m_k - m_1, of D = n_classes - 1 dimensions or, where
-       there are fewer, all;
+    2. projects y and m to the span of m_k - m_1, of D = n_classes - 1 dimensions, at most
+       n_features;
     3. takes o_nk proportional to
        exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k)), one-hot for seeds.
 
-    How many seeds a class was given says nothing of its share: they do not count in alpha_k.
-    The objective is the negative variational bound within the projection; it falls for sure
-    only while that stays the same.
+    Seeds do not count in alpha_k, as their number is no evidence of the class share. The objective
+    is the negative variational bound within the projection; its descent is guaranteed only while
+    the projection is fixed.
 
     The scatter from the seeds is the covariance about the means of their classes, shrunk
     towards a multiple of the identity: by the oracle approximation (Chen et al.,
     https://doi.org/10.1109/TSP.2010.2053029), and at least as if the identity counted for as
-    many seeds as there are features. Eigenvalues sum lambda^2 / sum lambda become 1, so that
-    axes along which classes are widest keep their scale. With one seed a class nothing is
-    stretched. The paper, which has base classes for the scatter, takes 5 iterations with precision
-    50 and mean weight 10. Without them that is worse than the nearest prototype where a class has
-    one query: the common mean outweighs it. A `within_scatter` that is given (n_features,
-    n_features) is of preprocessed features, symmetric, without negative eigenvalues, and taken as
-    it is.
+    many seeds as there are features. Eigenvalues of sum lambda^2 / sum lambda are scaled to 1, so
+    that the axes of largest within-class scatter keep their scale. With one seed per class nothing
+    is scaled. The paper, which estimates the scatter from base classes, takes 5 iterations with
+    precision 50 and mean weight 10. Without base classes this is worse than the nearest prototype
+    for classes of one query, which the common mean outweighs. A `within_scatter` (n_features,
+    n_features) refers to preprocessed features; it is symmetric, positive semi-definite and used
+    unchanged.
 
     Examples
     --------
@@ -62,37 +61,37 @@ class Bavardage(AbstractFewShotMethod):
     >>> noise = np.random.default_rng(0).normal(scale=0.1, size=(40, 5))
     >>> features, seeds = np.eye(5)[classes] + noise, np.where(np.arange(40) % 20 < 1, classes, 0)
     >>> problem = saf.Problem(features, saf.AffinityGraph.k_nearest(features, 5), seeds=seeds)
-    >>> np.array_equal(saf.Bavardage().run(problem).labels, classes)  # of which two were known
+    >>> np.array_equal(saf.Bavardage().run(problem).labels, classes)  # one seed per class
     True
     """
 
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
     summary: ClassVar[str] = (
-        "Every pixel gets the class whose strokes it resembles; the size and the spread of each "
+        "Every pixel gets the class of the most similar strokes; the size and the spread of each "
         "class are learned from all pixels."
     )
     caution: ClassVar[Caution | None] = Caution(
         "for feature tables",
-        "Made for features of a network: on the colours of pixels a random forest does better.",
+        "Designed for network features: on pixel colours a random forest is more accurate.",
     )
 
     # fmt: off
     tolerance: float = tolerance_parameter(
         1e-4, help="Stop once an iteration moves a smaller share of the assignment than this.")
     max_iterations: int = limit_parameter(
-        10, step=None, help="Stop after so many variational steps in any case.")
+        10, step=None, help="Maximum number of variational steps.")
     precision: float = parameter(
         40.0, label="Sharpness", bounds=(1e-3, 1e6), step=5,
-        help="How little the members of a class differ: the larger, the harder the borders between "
-        "classes (T_vb).")
+        help="Inverse variance within a class: larger values give harder borders between classes "
+        "(T_vb).")
     concentration: float = parameter(
         2.0, label="Evenness", bounds=(1e-3, 1e9), step=1,
-        help="How equal in size classes are expected to be: 2 lets one class have nearly all "
-        "pixels, 1000 gives all about as many (alpha).")
+        help="Expected equality of class sizes: with 2 a class may cover nearly all pixels, with "
+        "1000 all classes are about equal (alpha).")
     start_temperature: float = parameter(
         10.0, label="Start sharpness", bounds=(1e-3, 1e6), step=1, advanced=True,
-        help="How decided the start is: a larger number is more decided (T_km).")
+        help="Certainty of the initial assignment: larger values give harder assignments (T_km).")
     start_iterations: int = parameter(
         5, label="Start steps", bounds=(1, 1000), advanced=True,
         help="Iterations of soft k-means at the start.")
@@ -101,7 +100,7 @@ class Bavardage(AbstractFewShotMethod):
         help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).")
     max_scale: float = parameter(
         2.0, label="Largest stretch", bounds=(1e-3, 1e6), step=0.5, advanced=True,
-        help="How far a feature that varies little within classes is stretched, at most (s_max).")
+        help="Maximum scale factor of features that vary little within classes (s_max).")
     within_scatter: NDArray[np.floating] | None = parameter(
         None, label="Scatter", advanced=True, none="from the seeds", in_form=False,
         help="Scatter of the features within classes; none: from the seeds.")
@@ -123,7 +122,7 @@ class _State(AbstractState):
             self._points = prepared(tasks.blocks, preprocessing)
             n_features = self._points.shape[2]
             self._whitening = _given_whitening(method.within_scatter, n_features, method.max_scale)
-        # Products of few rows with transposed points are several times as fast.
+        # Products of few rows with transposed points are several times faster.
         self._transposed = self._points.mT.contiguous()
         self._lengths = self._points.square().sum(dim=2)
         self._n_seeds = tasks.class_indicators().sum(dim=1).cpu().double()
@@ -186,7 +185,7 @@ class _State(AbstractState):
         self._alpha = method.concentration + (counts - self._n_seeds).clamp_(min=0)
         sums = (weights.mT @ self._whitened).cpu().double()
         means = sums / self._beta[..., None]
-        # an orthonormal basis, in columns, of what tells means apart; 0 beyond the rank
+        # orthonormal basis, in columns, of the differences of the means; 0 beyond the rank
         apart = means - means.mean(dim=1, keepdim=True)
         values, vectors = torch.linalg.eigh(apart @ apart.mT)
         is_significant = values > _LEAST_EIGENVALUE * values[:, -1:].clamp(min=1e-300)
@@ -249,7 +248,7 @@ def whitened_by_seeds(
 ) -> torch.Tensor:
     """Return R S R' x for the shrunk and scaled scatter of the seeds.
 
-    Points may lie in fewer axes than `n_features`, the dimension of the identity.
+    Points may have fewer dimensions than `n_features`, the dimension of the identity.
     """
     is_seed = class_indicators.sum(dim=2)
     counts = is_seed.sum(dim=1).cpu().double()

@@ -35,7 +35,7 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Record, Snapshot, Status
 
 _MIN_REORDERED_NODES = 2**16
-"""Fields of fewer nodes fit the processor caches in any order."""
+"""Number of nodes below which fields fit the processor caches in any order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,7 +57,7 @@ class AbstractAlternating(AbstractMethod):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractClustering(AbstractAlternating):
-    """Base class of clusterings: `n_clusters` labels, or one per seed class if these are more."""
+    """Base class of clusterings with `n_clusters` labels, or the seed classes if these are more."""
 
     accepts_any_initial: ClassVar[bool] = True
     _n_fields: ClassVar[int] = 8
@@ -65,7 +65,7 @@ class AbstractClustering(AbstractAlternating):
     # fmt: off
     n_clusters: int = parameter(
         8, label="Labels", bounds=(2, 65_535), at_start=True,
-        help="Number of labels (K); some may end empty.")
+        help="Number of labels (K); some may be empty at the end.")
     seed: int = seed_parameter()
     # fmt: on
 
@@ -74,13 +74,13 @@ class AbstractClustering(AbstractAlternating):
         return max(self.n_clusters, n_seeded)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        # Distances that are products lose digits far from 0.
+        # Distances by products lose precision far from 0.
         is_product = features.shape[1] > MAX_EXACT_FEATURES
         return is_product or AbstractMethod._takes_mean(self, features, dtype)
 
 
 def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState) -> torch.Tensor:
-    """Return initial prototypes: of `initial`, or seed means and then distinct k-means++ points."""
+    """Return initial prototypes: of `initial`, or seed means and distinct k-means++ points."""
     if call.initial is not None:
         weights = torch.softmax(flow.from_assignment(call.initial, call.features), dim=1)
         points = weighted_means(weights, call.features)
@@ -139,7 +139,7 @@ def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
     n_empty = int((torch.bincount(labels, minlength=n_columns) == 0).sum())
     if n_empty:
         state.notes.append(
-            f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all pixels"
+            f"{n_columns - n_empty} of {n_columns} labels remain: the others lost all pixels"
         )
     exemplars = state.exemplars()
     return reporter.finish(
@@ -187,7 +187,7 @@ def _alternate(
 def _conclude(
     state: AbstractState, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
-    """Update prototypes, give ties to the nearest prototype, and update the last record."""
+    """Update prototypes, resolve ties by the nearest prototype, and update the last record."""
     if records:
         is_current = not state.conclude() and is_current
     prototypes = state.prototypes()
@@ -251,7 +251,7 @@ def in_local_order(call: Call) -> Call:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """Problems of equal size and classes, stacked; a single one has `problem` and `order`.
+    """Stacked problems of equal size and classes; `problem` and `order` are set for a single one.
 
     `blocks` are features (n_tasks, n_nodes, n_features), `seed_blocks` labels (n_tasks, n_nodes),
     0 for none, on the device of the run.
@@ -300,11 +300,11 @@ class Tasks:
 
 
 class AbstractState(ABC):
-    """State of a clustering, of one problem or of tasks with their rows stacked.
+    """State of a clustering of one problem, or of tasks with stacked rows.
 
     `v` are log coordinates (n_nodes, n_columns) with row maxima of 0, `assignment` is their
     softmax. Tasks that are not `active` stay fixed. `objectives` (n_tasks,), float64 on the CPU,
-    never rise where they decide convergence; always computed if `is_recorded`.
+    never rise if they decide convergence, and are always computed if `is_recorded`.
     """
 
     def __init__(self, tasks: Tasks, n_columns: int) -> None:

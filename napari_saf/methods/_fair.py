@@ -35,11 +35,11 @@ _SHARES = tuple(np.geomspace(1e-3, 10, 9))
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TradeOffPoint:
-    """The solution at one fairness weight, lambda: measures of its hard labels, and all of it.
+    """Solution at one fairness weight lambda: measures of the hard labels, and the segmentation.
 
-    The `objective` is that without the fairness term, `fairness_error` sum_k KL(mu || P_k) in nats,
+    The `objective` excludes the fairness term, `fairness_error` is sum_k KL(mu || P_k) in nats,
     infinite if a label lacks a group, `balance` the least ratio of two groups within a label.
-    Columns are the same in all points: with `Segmentation.columns` labels can be followed.
+    All points have the same columns, so that labels can be matched by `Segmentation.columns`.
     """
 
     weight: float
@@ -60,9 +60,9 @@ class TradeOffPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
-    """The outcome of a sweep over the fairness weight: its points by rising weight.
+    """Result of a sweep over the fairness weight: solutions in ascending order of the weight.
 
-    It is complete where all weights were reached before the sweep was stopped.
+    It is complete unless the sweep was stopped before the last weight.
 
     Examples
     --------
@@ -80,42 +80,42 @@ class TradeOff:
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FairClustering(AbstractClustering):
-    """Cluster so that every label is spread over the groups in given proportions.
+    """Fair clustering: labels that contain the groups in prescribed proportions.
 
     Notes
     -----
     Ziko, Yuan, Granger and Ben Ayed, "Variational fair clustering", AAAI 2021,
     https://arxiv.org/abs/1906.08207. With lambda = `fairness_weight`, in units of the objective
-    F for one unit of divergence, mu the proportions wanted and V_j the group j, the energy
+    F per unit of divergence, mu the target proportions and V_j the indicator of group j, the energy
 
         E(S) = F(S) + lambda sum_k KL(mu || P_k),  P_k(j) = V_j'S_k / sum_j V_j'S_k    (1)
 
-    falls at every step. A step minimises F, linearised with derivative a, plus lambda times the
+    decreases at every step. A step minimises F, linearised with derivative a, plus lambda times the
     divergence plus the distance L KL(S || S^i) to the last iterate:
 
         S <- S^i exp(-(a + q) / L), rows normalised.    (2)
 
-    The divergence depends on the masses of the groups in the clusters only, and q, its derivative
-    where the step ends, is a multiplier for each group and cluster, found by Newton's method. So
-    L need not grow with lambda or with the rarity of a group, as it must where q is taken where
-    the step begins. It starts at `lipschitz` times the mean range of a node's gradient (around
-    prototypes: twice the mean gap between the two nearest), is raised where the energy would rise
-    and lowered where it falls. Between medoids or means, where F is linear, some of what S^i
-    remembers of earlier steps is let go, so that no node is ever stuck. Nodes of no group (0) do
-    not count in the divergence.
+    The divergence depends only on the masses of the groups in the clusters, and q, its derivative
+    at the end of the step, is a multiplier per group and cluster, found by Newton's method. So L
+    need not grow with lambda or with the rarity of a group, as it must for q at the beginning of
+    the step. L starts at `lipschitz` times the mean range of a node's gradient (around prototypes:
+    twice the mean gap between the two nearest), is raised if the energy would increase and lowered
+    if it decreases. For means and medoids, where F is linear in S, the influence of earlier steps
+    on S^i is damped, so that every node can still change. Nodes without a group (0) do not count
+    in the divergence.
 
-    An iteration of a cut makes up to ten steps, and `tolerance` is for a tenth of its gain. Once
-    they gain little, nine are of those nodes alone that are nearest to a change; the energy of
-    all falls. Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads
-    from the means, in iterations that are not counted: a heavy weight at once parts what hangs
-    together before it is found. Medoids start where fair means lead. Where the labels of a start
-    keep the groups apart (0.3 nats a label or more), k-means of features of which no group has a
-    mean of its own is a second start, if that is lower. Medoids of clusters of two lumps are
-    exchanged for nodes of the other lumps at the end, if that is lower.
+    An iteration of a cut makes up to ten steps, and `tolerance` refers to a tenth of its gain. Once
+    the gain is small, nine of them are restricted to the nodes nearest to a change; the total
+    energy still decreases. Without `initial` and with lambda above 3, a cut starts from the
+    solution for lambda = 3, in iterations that are not counted: a large weight from the beginning
+    separates connected nodes before clusters form. Medoids start from the solution of fair means.
+    If the initial labels separate the groups (0.3 nats per label or more), k-means of features
+    with group means removed is a second start, used if its energy is lower. Medoids of bimodal
+    clusters are finally exchanged for nodes of the other mode, if that lowers the energy.
 
-    F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
-    with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's
-    weights W and degrees d, on a grid those by contrast, see `SLK`.
+    F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly that of
+    the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's weights
+    W and degrees d, on a grid the contrast weights of `SLK`.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class FairClustering(AbstractClustering):
     name: ClassVar[str] = "fair"
     title: ClassVar[str] = "Fair clustering"
     summary: ClassVar[str] = (
-        "Finds labels that hold all groups, such as slices or patients, in the same proportions."
+        "Finds labels that contain all groups, such as slices or patients, in equal proportions."
     )
 
     # fmt: off
@@ -139,25 +139,25 @@ class FairClustering(AbstractClustering):
         "kmeans", label="Objective",
         choice_labels={"kmeans": "close to a mean", "kmedian": "close to a pixel",
                        "ncut": "linked neighbours"},
-        help="What keeps a label together: closeness to a mean (kmeans), to a typical pixel "
+        help="Clustering criterion: distance to the mean (kmeans), distance to a typical pixel "
         "(kmedian), or links between neighbours (ncut).")
     fairness_weight: float | None = parameter(
         None, label="Fairness", bounds=(0, 1e30), step=10,
-        help="How much equal proportions count: 0 not at all, none ten times as much as the "
-        "clustering itself (lambda).")
+        help="Weight of the group proportions: 0 ignores them, none weights them ten times as much "
+        "as the clustering (lambda).")
     proportions: NDArray[np.floating] | None = parameter(
         None, label="Proportions", is_list=True, none="as in the data",
-        help="Share of each group wanted in every label, such as 0.5, 0.5; none: that in the data "
-        "(mu).")
+        help="Target share of each group in every label, such as 0.5, 0.5; none: its share in the "
+        "data (mu).")
     lipschitz: float = parameter(
         1.0, label="Step bound", bounds=(1e-3, 1e3), step=0.5, advanced=True,
-        help="How careful the first step is; later steps adapt (L).")
+        help="Damping of the first step: larger values give smaller steps; later steps adapt (L).")
     n_starts: int = parameter(
         4, label="Starts", bounds=(1, 100), advanced=True,
-        help="Runs of k-means from which the best is the start.")
+        help="Number of k-means runs, the best of which is the initial clustering.")
     # fmt: on
 
-    labels_look_alike = False  # shares of the groups decide, too
+    labels_look_alike = False  # labels also depend on the shares of the groups
 
     @property
     def uses_window(self) -> bool:
@@ -174,20 +174,20 @@ class FairClustering(AbstractClustering):
         *,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> Generator[Snapshot, None, TradeOff]:
-        """Cluster at one fairness weight after another, each starting from the one before.
+        """Cluster at ascending fairness weights, each run starting from the previous solution.
 
-        Where the solution at another weight costs less at this one, the point is that solution: no
-        point is behind another in both objective and fairness.
+        A solution is replaced by that of another weight if this has a lower energy, so that no
+        point is worse than another in both objective and fairness.
 
         Parameters
         ----------
         problem : Problem
-            With groups.
+            Problem with groups.
         weights : sequence of float, optional
-            Fairness weights, >= 0; taken in rising order, each once. None: 0, and nine from a
-            thousandth of the plain clustering's objective up to ten times as much.
+            Fairness weights, >= 0; duplicates are dropped. None: 0, and nine weights from a
+            thousandth to ten times the objective without fairness.
         cancelled : callable
-            As in `iterate`; the sweep then ends with the solutions that are finished.
+            As in `iterate`; a cancelled sweep returns the finished solutions.
 
         Raises
         ------
@@ -237,7 +237,7 @@ class FairClustering(AbstractClustering):
         else:
             v = from_assignment(call.initial, call.features)
             if call.previous is None or self.objective == "ncut":
-                v.clamp_(min=MIN_START)  # from a vertex of the simplex the way is long
+                v.clamp_(min=MIN_START)  # convergence from vertices of the simplex is slow
             points = start_points(call, self.n_clusters, 0)
 
         setup = FairSetup(
@@ -268,8 +268,8 @@ class FairClustering(AbstractClustering):
         """Return groups numbered from 0 (-1: no group), and the target proportions."""
         if problem.groups is None:
             raise InvalidInput(
-                "groups: expected groups to spread the labels over, got none; of several images, "
-                "'image' makes each one a group"
+                "groups: expected groups, got none; for several images, 'image' makes each image a "
+                "group"
             )
         present, numbered = np.unique(problem.groups, return_inverse=True)
         groups = numbered - 1 if present[0] == 0 else numbered
@@ -282,7 +282,7 @@ class FairClustering(AbstractClustering):
         mu = np.asarray(self.proportions, dtype=np.float64)
         if mu.shape != (n_groups,):
             raise InvalidInput(
-                f"proportions: expected one for each of {n_groups} groups, got shape {mu.shape}"
+                f"proportions: expected shape ({n_groups},), one per group, got {mu.shape}"
             )
         if not np.isfinite(mu).all() or (mu < 0).any() or abs(mu.sum() - 1) > 1e-6:
             raise InvalidInput("proportions: expected numbers >= 0 that sum to 1")
@@ -294,7 +294,7 @@ SweepMethod = FairClustering
 
 
 def count_points(weights: Sequence[float] | None) -> int:
-    """Return the number of solutions of a sweep; InvalidInput for invalid weights."""
+    """Return the number of solutions in a sweep; InvalidInput for invalid weights."""
     return 1 + len(_SHARES) if weights is None else len(_check_weights(weights))
 
 

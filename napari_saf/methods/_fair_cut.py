@@ -24,12 +24,12 @@ _SLOW = 0.03
 _MAX_INNER = 10
 _MIN_CUT_BOUND = 1e-30
 _BOUND_REDUCTION = 100.0
-"""Factor by which the step bound is lowered before a run may end."""
+"""Factor by which the step bound must be lowered before a run ends."""
 _FEW = 0.07
 _MANY = 0.5
-"""Share of nodes in restricted steps, and above which all nodes move."""
+"""Share of nodes in restricted steps, and share above which all nodes are updated."""
 _DECIDED = 100.0
-"""Scale of log coordinates for a decided start within groups."""
+"""Scale of log coordinates of a near-hard start within groups."""
 _MIN_DEGREE = 1e-30
 _BLOCK = 256
 
@@ -95,7 +95,7 @@ class FairCut(AbstractFairState):
             least, first = self.objective, self.v
             self.move(v.mul(_DECIDED).clamp_(min=MIN_START))
             self._begin_with(weight)
-            if self.objective < least:  # compared when decided; soft shares converge faster
+            if self.objective < least:  # compared near convergence
                 self.move(v)
                 return
             self.move(first)
@@ -130,7 +130,7 @@ class FairCut(AbstractFairState):
         self._last_gain = float(previous) - self.objective
 
     def _descend(self, count: int) -> bool:
-        """Make up to `count` steps; return whether more would pay."""
+        """Make up to `count` steps; return whether further steps are worthwhile."""
         for _ in range(count):
             previous = self.objective
             is_made = self._make_step()
@@ -140,7 +140,7 @@ class FairCut(AbstractFairState):
         return True
 
     def _make_step(self) -> bool:
-        """Make one step that lowers the energy; return whether there was one."""
+        """Make one step that lowers the energy; return whether one was accepted."""
         gradient = self._gradient(self._step)
         if self._bound is None:
             spread = gradient.amax(dim=1) - gradient.amin(dim=1)
@@ -158,7 +158,7 @@ class FairCut(AbstractFairState):
         return False
 
     def _lower_few(self, count: int) -> None:
-        """Make steps of the nodes nearest to a change, all others held."""
+        """Make steps of the nodes nearest to a change, with all others fixed."""
         nodes = self._nearest_to_change()
         if len(nodes) > _MANY * len(self.v):
             self._descend(count)
@@ -192,7 +192,7 @@ class FairCut(AbstractFairState):
         return subset
 
     def _copy_shared(self, source: FairCut) -> None:
-        """Copy energy, masses, multipliers and step bound, which no subset changes."""
+        """Copy energy, masses, multipliers and step bound, which are shared by all subsets."""
         self.objectives, self._gain, self._bound = source.objectives, source._gain, source._bound
         self._masses, self._tables = source._masses, source._tables
         self.n_evaluations = source.n_evaluations

@@ -30,14 +30,14 @@ _SETTLED = 1e-4
 """Relative gain of the means below which medoids start."""
 _MAX_FOLLOWED = 4000
 _PLAINLY = 1.01
-"""Nodes by which starts of means are compared, and the factor on the energy of the second one."""
+"""Nodes sampled to compare initial means, and the energy factor of the second start."""
 _NEAR_TIE = 1.02
 _MAX_COMPARED = 1000
 """Evenly spaced candidate nodes for rival medoids."""
 _WARMER = 16.0
 """Factor of the temperature after medoids are exchanged."""
 _MAX_TRIED = 30
-"""Most iterations from exchanged medoids."""
+"""Maximum number of iterations after medoids are exchanged."""
 
 
 class FairPoints(AbstractFairState):
@@ -52,10 +52,10 @@ class FairPoints(AbstractFairState):
         self._rivals: torch.Tensor | None = None
 
     def warm_up(self) -> Iterator[None]:
-        """Start medoids from fair means, which move more freely.
+        """Start medoids from the solution of fair means, which converges more reliably.
 
-        If the initial labels keep the groups apart, means also start from labels within the groups,
-        and the lower energy wins; a given start is left only then.
+        If the initial labels separate the groups, means also start from labels within the groups,
+        and the lower energy is kept; only then is `initial` replaced.
         """
         is_apart = self._keeps_groups_apart()
         if not is_apart and not (self._has_medoids and self._is_fresh):
@@ -126,7 +126,7 @@ class FairPoints(AbstractFairState):
         self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
         factor = max(_START_BOUND * self.setup.lipschitz, _MIN_BOUND)
         self._bound = (factor if self._term.weight else 1.0) * self._temperature
-        # A resumed run continues at about the temperature that it had.
+        # A resumed run continues at about its last temperature.
         n_cooled = self.setup.n_before - round(math.log2(factor))
         if self._term.weight and n_cooled > 0:
             self._temperature *= _COOLING**n_cooled
@@ -153,7 +153,7 @@ class FairPoints(AbstractFairState):
         return torch.stack([self._nodes, rivals]) if is_tie.any() else None
 
     def _try_rivals(self, rivals: torch.Tensor) -> None:
-        """Exchange medoids for their farther rivals if that lowers the final energy."""
+        """Exchange medoids for the farther rivals if that lowers the final energy."""
         assert self._nodes is not None
         self._rivals, least, is_lower = None, self.objective, False
         saved = vars(self) | {"assignment": self.assignment.clone()}
@@ -172,7 +172,7 @@ class FairPoints(AbstractFairState):
                 if last - self.objective <= self.setup.tolerance * abs(self.objective):
                     break
             is_lower = self.objective < least
-        finally:  # where it was cancelled, too
+        finally:  # also if cancelled
             if not is_lower:
                 vars(self).update(saved | {"n_evaluations": self.n_evaluations})
                 self._term.multipliers = multipliers
@@ -196,7 +196,7 @@ class FairPoints(AbstractFairState):
                 base.add_(self.v, alpha=1 - self._temperature / self._bound)
             step, is_made = self._try_step(base, self._bound)
             if is_made:
-                if self._term.weight and step.is_near:  # less careful, and cooler
+                if self._term.weight and step.is_near:  # larger steps, lower temperature
                     self._bound = max(self._bound / 2, self._temperature)
                     if self._bound <= 2 * self._temperature:
                         self._temperature *= _COOLING
@@ -218,7 +218,7 @@ class FairPoints(AbstractFairState):
         return float(self.totals(squares) - self.totals(excess))
 
     def _update_prototypes(self) -> None:
-        """Move to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
+        """Move to medoids, or overshoot the means: the quadratic F falls up to twice the way."""
         if self._has_medoids:
             self._move_medoids()
         else:

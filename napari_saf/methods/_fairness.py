@@ -25,9 +25,9 @@ from napari_saf.points import sampled_means, squared_distances, weighted_means
 _CHUNK = 1024
 _MAX_UPDATES = 6
 DECIDED = 1 - 5e-7
-"""Largest share of a node from which on it counts as decided."""
+"""Maximum of a row of the assignment above which a node counts as decided."""
 _MAX_UNDECIDED = 0.5
-"""Share of undecided nodes up to which multipliers are computed from these alone."""
+"""Share of undecided nodes up to which only these enter the multipliers."""
 _MAX_CHANGE = 3.0
 """Largest Newton change of a multiplier, in units of L."""
 _MIN_CHANGE = 0.02
@@ -36,9 +36,9 @@ _MAX_FALL = 0.9
 _MIN_RATIO = 1e-9
 START_GAP = 5.0
 MIN_START = -4.0
-"""Smallest log coordinate of a start: rows nearer to a vertex are slow."""
+"""Smallest initial log coordinate: rows nearer to a vertex converge slowly."""
 _APART = 0.3
-"""Divergence per label, in nats, above which labels keep the groups apart."""
+"""Divergence per label, in nats, above which labels separate the groups."""
 
 Table = Float64s
 """Array (n_groups, n_columns)."""
@@ -127,7 +127,7 @@ class FairnessTerm:
         return sums
 
     def without_group_means(self, features: torch.Tensor) -> torch.Tensor:
-        """Return features shifted so that all groups have the overall mean."""
+        """Return features shifted to the overall mean in every group."""
         means = self._sums(features) / np.array(self._sizes)[:, None]
         return self.add_rows(features.double().mean(dim=0).cpu().numpy() - means, features)
 
@@ -307,15 +307,15 @@ class AbstractFairState(AbstractState):
         if not n_without:
             return ()
         return (
-            f"{n_without} of {used.shape[1]} labels have no pixel of one group or more; "
-            "a larger fairness weight spreads them",
+            f"{n_without} of {used.shape[1]} labels lack a group; increase the fairness weight to "
+            "mix the groups",
         )
 
     def prototypes(self) -> torch.Tensor:
         return self._points
 
     def _keeps_groups_apart(self) -> bool:
-        """Return whether the initial labels hardly mix the groups."""
+        """Return whether the initial labels separate the groups."""
         if self.setup.n_before:
             return False
         masses = self._term.masses(self.hard_assignment(self.v.argmax(dim=1)))

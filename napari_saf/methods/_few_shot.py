@@ -29,20 +29,20 @@ _MAX_DENSE_NODES = 4096
 _MAX_FACTORED_NODES = 512
 _TASKS_IN_CACHE = 8
 LONG_ROWS = 64
-"""From this many features on, they are assumed to come from a network."""
+"""Number of features from which on they are assumed to be those of a network."""
 _N_PROTOTYPES = 8
-"""Per class of pixels; chosen among 4, 8 and 12 on the photographs and nuclei of even index of
-``benchmarks/scribbles.py``."""
+"""Means per class for pixels; chosen among 4, 8 and 12 on the photographs and nuclei of even index
+of ``benchmarks/scribbles.py``."""
 
 _N_RECTIFICATIONS = 4
-"""Of the prototypes of LaplacianShot. The paper's single one adds 6 to 12 % errors after one shot,
-1 to 2 % after five."""
+"""Rectifications of the prototypes of LaplacianShot. The single one of the paper adds 6 to 12 %
+errors with one shot, 1 to 2 % with five."""
 
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
 
 class TaskMethod(ABC):
-    """Method that also labels many small tasks at once."""
+    """Method that also labels many small tasks in one batch."""
 
     __slots__ = ()
     device: DeviceName
@@ -53,21 +53,21 @@ class TaskMethod(ABC):
     def run_tasks(
         self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
     ) -> Int64s:
-        """Label many small problems at once.
+        """Label many small problems in one batch.
 
         Parameters
         ----------
         features : array of shape (n_tasks, n_nodes, n_features), or (n_rows, n_features)
-            Finite numbers; with `rows`, a table of which tasks take their nodes.
+            Finite numbers; with `rows`, a table shared by all tasks.
         seeds : array of int of shape (n_tasks, n_nodes)
-            Labels 1, 2, ..., the same in every task, 0 where none was given.
+            Labels 1, 2, ..., the same in every task, 0 for unlabelled nodes.
         rows : array of int of shape (n_tasks, n_nodes), optional
-            Row of the table, from 0, of each node.
+            Row index of each node in the table, from 0.
 
         Returns
         -------
         array of int of shape (n_tasks, n_nodes)
-            The labels that `run` gives each task by itself, without an image.
+            The labels that `run` returns for each task without an image.
 
         Raises
         ------
@@ -115,13 +115,13 @@ class TaskMethod(ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
-    """A method that spreads the labels of a few seeds over all nodes.
+    """Base class of methods that propagate the labels of a few seeds to all nodes.
 
     The classes are those of the seeds, which keep their labels at every update; label l is
-    class l. Temperatures refer to preprocessed features: "scaled" are features less their mean
-    over one number, which makes the mean squared length 1 (colours keep their differences of
-    brightness); "centred unit" less their mean over their own length (usual for networks, and
-    where nothing is given for 64 features or more); "unit" over their length.
+    class l. Temperatures refer to preprocessed features: "scaled" subtracts the mean and divides
+    by the root mean square length (colours keep differences of brightness); "centred unit"
+    subtracts the mean and normalises each row to unit length (usual for networks, and the default
+    for 64 features or more); "unit" only normalises.
     """
 
     _n_fields: ClassVar[int] = 10
@@ -131,9 +131,9 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
         None, label="Scaling", advanced=True, none="automatic",
         choice_labels={"scaled": "scaled together", "centred unit": "centred, unit length",
                        "unit": "unit length", "none": "as they are"},
-        help="How features are prepared: all scaled by one factor, for colours and textures; or "
-        "those of each pixel brought to unit length, for features of a network, as is done with 64 "
-        "features or more if nothing is chosen.")
+        help="Preprocessing of features: scaled by a common factor, for colours and textures; or "
+        "normalised to unit length for each pixel, for network features, the default for 64 "
+        "features or more.")
     # fmt: on
 
     follows_seeds = True
@@ -146,7 +146,7 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
         expected = (call.problem.n_nodes, self._n_columns(call.problem))
         if call.initial is not None and np.shape(call.initial) != expected:
             raise InvalidInput(
-                f"initial: expected shape {expected}, a column for each class of the seeds, "
+                f"initial: expected shape {expected}, a column per class of the seeds, "
                 f"got {np.shape(call.initial)}"
             )
         return self._start_tasks(Tasks.of(call))
@@ -158,11 +158,11 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
             raise InvalidInput(
-                "seeds: expected two or more classes, got none; paint strokes of each"
+                "seeds: expected two or more classes, got none; paint strokes for each class"
             )
         n_classes = count_classes(problem.seeds)
         if n_classes < 2:
-            raise InvalidInput("seeds: expected two or more classes, got one; paint another one")
+            raise InvalidInput("seeds: expected two or more classes, got one; paint a second class")
         return n_classes
 
     def _numbers_per_node(
@@ -184,7 +184,7 @@ def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
 
 
 def prepared_in_few_axes(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
-    """Return preprocessed features up to a rotation, in at most n_nodes axes (Cholesky factors)."""
+    """Return preprocessed features up to a rotation, at most n_nodes of them (Cholesky factors)."""
     n_nodes, n_features = blocks.shape[1:]
     if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
         return prepared(blocks, preprocessing)
@@ -244,7 +244,7 @@ def _check_tasks(
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LaplacianShot(AbstractFewShotMethod):
-    """Give each node the nearest class, and those that look alike the same: LaplacianShot.
+    """LaplacianShot: nearest class prototypes with Laplacian regularisation.
 
     Notes
     -----
@@ -254,19 +254,19 @@ class LaplacianShot(AbstractFewShotMethod):
         E(y) = sum_pk y_pk a_pk - lambda/2 sum_k y_k'W y_k + sum_pk y_pk log y_pk
 
     with a_pk = |x_p - m_k|^2 by y <- softmax(-a + lambda W y), the rows of seeds one-hot. W is
-    the symmetric part of the indicator of being among the `n_neighbors` nearest nodes without
-    seed, as in (4.1): seeds are nobody's neighbours. Where it is not positive semi-definite, an
-    update under which E would rise is made shorter, as in `SLK`.
+    the symmetric part of the indicator of the `n_neighbors` nearest nodes without seed, as in
+    (4.1): seeds are no neighbours of other nodes. As W may be indefinite, an update that would
+    increase E is shortened, as in `SLK`.
 
-    Prototypes m_k start as the means of the seeds and are rectified four times, once as printed:
+    Prototypes m_k start as the means of the seeds and are rectified four times (once in the paper):
     the next m_k is the mean of all nodes, weighted by softmax_k(rectification cos(x_p, m_k)), seeds
     by 1 for their class.
 
-    Pixels of an image differ from feature tables in two ways, unless parameters say otherwise.
-    A class has several colours: a_pk is the squared distance to the nearest of up to 8 means of
-    its seeds by k-means, none of which is rectified. And neighbours are those in space: W are the
-    weights of the graph, scaled so that a row sums to `n_neighbors` on average, as above. In
-    `run_tasks`, where there is no graph, they are the nearest in any case.
+    By default, pixels of an image differ from feature tables in two ways. A class has several
+    colours: a_pk is the squared distance to the nearest of up to 8 k-means of its seeds, which are
+    not rectified. And neighbours are spatial: W are the weights of the graph, scaled so that a row
+    sums to `n_neighbors` on average. `run_tasks`, without a graph, always takes the nearest in
+    feature space.
 
     Examples
     --------
@@ -281,29 +281,29 @@ class LaplacianShot(AbstractFewShotMethod):
     name: ClassVar[str] = "laplacianshot"
     title: ClassVar[str] = "LaplacianShot"
     summary: ClassVar[str] = (
-        "Every pixel gets the class whose strokes are nearest in colour, or whatever describes it; "
+        "Every pixel gets the class whose strokes are most similar in colour or other features; "
         "neighbours tend to the same class."
     )
 
     # fmt: off
     laplacian_weight: float | None = parameter(
         None, label="Agreement", bounds=(0, 1000), step=0.1, none="1; in tables 0.3",
-        help="How much the labels of neighbours count (lambda); none: 1 for pixels of an image, "
-        "0.3 otherwise.")
+        help="Weight of the labels of neighbours (lambda); none: 1 for pixels of an image, 0.3 "
+        "otherwise.")
     laplacian: Literal["graph", "features"] | None = parameter(
         None, label="Neighbours", advanced=True, none="near; in tables similar",
         choice_labels={"graph": "near", "features": "similar, anywhere"},
-        help="Whose labels count: pixels within the scale (graph), or those with the most similar "
-        "features, wherever they are (features); none: near for pixels of an image.")
+        help="Neighbours of a pixel: pixels within the scale (graph), or those with the most "
+        "similar features anywhere (features); none: graph for pixels of an image.")
     n_neighbors: int = neighbours_parameter(3)
     n_prototypes: int | None = parameter(
         None, label="Means a class", bounds=(1, 100), advanced=True, none="8; in tables 1",
-        help="How many means of its strokes, at most, stand for a class; none: 8 for pixels of an "
-        "image, 1 otherwise.")
+        help="Maximum number of means of the strokes of a class; none: 8 for pixels of an image, 1 "
+        "otherwise.")
     rectification: float | None = parameter(
         10.0, label="Rectification", bounds=(1e-3, 1e6), advanced=True, none="seeds alone",
-        help="With one mean a class: how strictly a class takes in only pixels that look like its "
-        "strokes (temperature); none: the strokes alone say what it looks like.")
+        help="With one mean per class: inverse temperature with which similar pixels enter the "
+        "mean; none: the mean of the strokes alone.")
     # fmt: on
 
     @property
@@ -336,7 +336,7 @@ class _State(AbstractLaplacianState):
             product = problem.graph.neighbour_sum(self.features.device, self.features.dtype)
             degrees = torch.empty_like(self.features[:, :1])
             product(torch.ones_like(degrees), degrees, torch.empty_like(degrees))
-            # W scaled: rows sum to the number of neighbours in the mean
+            # W scaled: mean row sum is the number of neighbours
             mean = float(degrees.mean())
             self._laplacian_weight *= method.n_neighbors / mean if mean > 0 else 0
         else:

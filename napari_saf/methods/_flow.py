@@ -40,7 +40,7 @@ _LEFT = 0.3
 _N_PER_NODE = 12
 """Numbers per node besides fields: current and earlier labels, uncertainty."""
 _MOST_GLOBAL = 16
-"""Largest number of means found by the slower global k-means."""
+"""Largest number of means for the slower global k-means."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -52,19 +52,20 @@ class AbstractFlow(AbstractMethod):
     # fmt: off
     rho: float = parameter(
         0.1, label="Selectivity", bounds=(1e-3, 100), step=0.05, advanced=True,
-        help="How much likeness counts against the neighbours: a smaller number, more (rho).")
+        help="Weight of the neighbours relative to similarity: smaller values favour similarity "
+        "(rho).")
     stepper: AbstractStepper = parameter(
         AdamsBashforthMoulton(), label="Time stepping", variants=STEPPERS, advanced=True,
-        help="How the flow is integrated: adaptive (adams, bogacki-shampine) or fixed (euler).")
+        help="Integration scheme: adaptive (adams, bogacki-shampine) or fixed steps (euler).")
     stop: StoppingRule = parameter(
         StoppingRule(), label="Stop", advanced=True, variants={"flow": StoppingRule},
-        help="When the run ends.")
+        help="Stopping rule of the run.")
     # fmt: on
 
     def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        # with kernels state, state ahead and distances, or the start, and slopes of half the size
+        # with kernels: state, next state and distances, or the start, and slopes of half the size
         is_fused = self._is_fused(problem, n_columns, device)
         fields = 5 * n_columns + _N_PER_NODE if is_fused else self._n_fields * n_columns
         return fields, fields
@@ -80,7 +81,7 @@ class AbstractFlow(AbstractMethod):
 def run_flow(
     method: AbstractMethod, flow: Flow, call: Call, *, of_nodes: bool = False
 ) -> Iteration:
-    """Integrate a flow of a method; labels are (n_nodes,) with `of_nodes`, else image-shaped."""
+    """Integrate the flow of a method; labels are (n_nodes,) with `of_nodes`, else image-shaped."""
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
         flow = dataclasses.replace(flow, stop=stop)
@@ -117,7 +118,7 @@ def run_flow(
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SelfAssignmentFlow(AbstractFlow):
-    """Label without labels: labels and their prototypes emerge together, smooth in space.
+    """Unsupervised labelling by the self-assignment flow, which learns labels and prototypes.
 
     Notes
     -----
@@ -126,7 +127,7 @@ class SelfAssignmentFlow(AbstractFlow):
     to (4.15). In log coordinates V the flow is dV/dt = softmax(A (V + grad E_s(W) / rho)),
     W = softmax(V), A the averages over the windows; E_s is a trace of averages for s = 0, and a
     projection onto the labels for s = 1. It starts at V = -epsilon D, D the distances to means of
-    averaged features, or to centres that are far apart, in the space of features or eigenvectors.
+    averaged features, or to k-centres in the space of features or eigenvectors.
 
     Examples
     --------
@@ -141,21 +142,20 @@ class SelfAssignmentFlow(AbstractFlow):
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
     summary: ClassVar[str] = (
-        "Finds the labels by itself: pixels that are alike, and neighbours, agree on a label, and "
-        "labels that are not needed die out."
+        "Finds labels without strokes: similar and neighbouring pixels agree on a label, and "
+        "unnecessary labels vanish."
     )
     caution: ClassVar[Caution | None] = Caution(
         "with new labels",
-        "Made to find labels without strokes: where strokes say what is wanted, a random forest "
-        "does better.",
+        "Designed to find labels without strokes: with strokes a random forest is more accurate.",
     )
     accepts_any_initial: ClassVar[bool] = True
 
     # fmt: off
     max_labels: int | None = parameter(
         None, label="Labels up to", bounds=(2, 65_535), at_start=True,
-        help="Most labels that may come out; the image decides how many survive, and, if this is "
-        "automatic, how many there are at first (c).")
+        help="Maximum number of labels; how many remain depends on the image, as does the initial "
+        "number if this is automatic (c).")
     s: float = parameter(
         0.0, label="Detail", bounds=(0, 1), step=0.05, ends=("smooth regions", "fine features"),
         help="From smooth regions of similar size to fine features (s).")
@@ -163,23 +163,22 @@ class SelfAssignmentFlow(AbstractFlow):
         "k-means", label="Start", advanced=True, at_start=True,
         choice_labels={"k-means": "typical pixels", "features": "most different pixels",
                        "spectral": "spectral clusters"},
-        help="Where labels begin: at means of features, averaged over the windows, which depend "
-        "on no single pixel; at the most different pixels; or at spectral clusters, whose first "
-        "labels come later and follow whole regions (k-means, or k-centre in features or "
-        "eigenvectors).")
+        help="Initial labels: means of features averaged over the windows, robust to single pixels "
+        "(k-means); the most different pixels (k-centre in features); or spectral clusters, which "
+        "take longer and follow whole regions (k-centre in eigenvectors).")
     epsilon: float = parameter(
         10.0, label="Initial confidence", bounds=(1e-4, 100), step=0.1, advanced=True,
         at_start=True,
-        help="How decided the start is: near 0 all labels begin equal and rounding decides "
-        "(epsilon).")
+        help="Certainty of the initial assignment: near 0 all labels start equal and rounding "
+        "errors decide (epsilon).")
     affinity: GaussianAffinity | KernelAffinity = parameter(
         GaussianAffinity(), label="Affinity", advanced=True,
         variants={"gaussian": GaussianAffinity},
-        help="Which pixels count as alike.")
+        help="Similarity of pixels.")
     seed: int = seed_parameter()
     new_labels: bool = parameter(
         True, label="New labels", advanced=True, for_seeds=True,
-        help="With strokes: whether labels that no stroke has may come out too.")
+        help="With strokes: whether labels other than those of the strokes are allowed.")
     # fmt: on
 
     def _iterate(self, call: Call) -> Iteration:
@@ -200,7 +199,7 @@ class SelfAssignmentFlow(AbstractFlow):
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field() -> flows.SelfAssignmentField:
-            # A run that goes on has the landmarks that it had: they depend on the seed alone.
+            # A resumed run has the same landmarks: they depend on the seed alone.
             return flows.SelfAssignmentField(
                 operator or self.affinity.bind(features, np.random.default_rng(self.seed)),
                 call.problem.graph.averager(features.device, features.dtype),
@@ -216,7 +215,7 @@ class SelfAssignmentFlow(AbstractFlow):
     def _start_labels(
         self, call: Call, operator: flows.AffinityOperator | None, rng: np.random.Generator
     ) -> flows.Start:
-        """Return the start: means or centres in the space that `start` names."""
+        """Return the initial state: means or centres in the space selected by `start`."""
         features, graph, seeds = call.features, call.problem.graph, call.problem.seeds
         points, n_labels = features, self._n_columns(call.problem)
         if self.start == "k-means" or self.max_labels is None:

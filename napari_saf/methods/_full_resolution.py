@@ -1,9 +1,7 @@
-"""Labels at the resolution of the image, from the labels of a run at a reduced size.
+"""Labels at full resolution from the labels of a run at a reduced size.
 
-Borders are moved onto the edges of the image. If the pixels of a label look alike, a few means of
-their features at full resolution then stand for the label, and the assignment flow labels the image
-part by part, those in view first. `then_full_resolution` wraps every run; `_FullRun` has the steps.
-Read next: `_learned`.
+Borders are moved onto image edges; labels of similar pixels are then recomputed by the assignment
+flow, region by region. `then_full_resolution` wraps every run. Read next: `_learned`.
 """
 
 from __future__ import annotations
@@ -41,26 +39,26 @@ from napari_saf.result import (
 )
 
 _MOST_FIELDS = 2**30
-"""Bytes of the fields of a flow above which features are computed for each part."""
+"""Bytes of the fields of a flow above which features are computed by region."""
 _MOST_AT_ONCE = 2**20
 """Pixels labelled at once if features are in memory."""
 _MOST_CHANGED = 0.3
-"""Share of changed blocks above which a run after new strokes labels everything."""
+"""Share of changed blocks above which all blocks are relabelled after new strokes."""
 _COST = 0.3
-"""Time of a pixel at full resolution relative to a node at the reduced size."""
+"""Run time of a pixel at full resolution relative to that of a node at the reduced size."""
 _SHARPENED = 0.2
-"""Share of the time after which borders are sharp."""
+"""Share of the run time taken by sharpening."""
 
 Make = Callable[[int, Region], Problem | None]
-"""Returns the problem of a region of image k; None if it has no nodes."""
+"""Function that returns the problem of a region of image k; None if it has no nodes."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Labels:
-    """Labels of all images of a run, for a later run with other strokes.
+    """Labels of all images of a run, reused by a later run with other strokes.
 
-    They are those at the reduced size, with sharp borders, and at full resolution. `settings` are
-    the parameters of the method, `history` is that of the flow at full resolution.
+    Labels at the reduced size, after sharpening, and at full resolution. `settings` are the
+    parameters of the method, `history` is that of the flow at full resolution.
     """
 
     settings: dict[str, Any]
@@ -72,9 +70,9 @@ class _Labels:
 
 
 def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -> Iteration:
-    """Yield the snapshots of a run, then label each pixel of its reduced images.
+    """Yield the snapshots of a run, then those of labelling reduced images at full resolution.
 
-    A run cancelled on the way returns its current labels.
+    A cancelled run returns its current labels.
     """
     problem, options = call.problem, call.problem.options
     grids = [grid for grid, _ in grids_of(problem.graph)]
@@ -177,7 +175,7 @@ class _FullRun:
         return [image.labels for image in self.images]
 
     def _changed_blocks(self) -> list[list[Region]] | None:
-        """Return the blocks per image that changed since the last run; None if most did."""
+        """Return the blocks per image that changed since the last run; None if most changed."""
         last, now = self._last, self._now
         if last is None or last.settings != now.settings or len(last.reduced) != len(now.reduced):
             return None
@@ -234,7 +232,7 @@ class _FullRun:
         result = yield from map_steps(steps, lambda snapshot: first * snapshot.fraction)
         _raise_if_cancelled(result)
         self._now.history = result.history
-        if n_learned == n_inside:  # the problem is that of all pixels
+        if n_learned == n_inside:  # the problem already contains all pixels
             several = result.labels if isinstance(result.labels, list) else [result.labels]
             for image, labels in zip(images, several, strict=True):
                 assert image.labels is not None
@@ -242,7 +240,7 @@ class _FullRun:
             return
         region_flow = RegionFlow(learned.scheduled(flow, _steps(result.history)), options, noise)
         halo, at_once = region_flow.halo, _MOST_AT_ONCE
-        if n_pixels > most:  # features are computed for each part
+        if n_pixels > most:  # features are computed by region
             assert options.extractor is not None
             reach = reach_of(options.extractor, region_flow.window, has_weights=True)
             halo, at_once = [a + b for a, b in zip(halo, reach, strict=True)], most
@@ -251,7 +249,7 @@ class _FullRun:
             yield first + (1 - first) * share
 
     def _maker(self, options: ImageOptions, noise: list[float] | None, most: int) -> Make:
-        """Return the maker of problems; features of at most `most` pixels are computed once."""
+        """Return a factory of problems; features of up to `most` pixels are computed only once."""
         images = self.images
         if sum(math.prod(image.shape) for image in images) > most:
             return lambda k, region: learned.region_problem(images[k], [region], options, noise)
@@ -264,7 +262,7 @@ class _FullRun:
                 problems.append((problem, problem.graph.spread(problem.features)))
             return problems
 
-        # these do not depend on strokes
+        # independent of strokes
         problems = self._problem.remember("full resolution", read)
 
         def make(k: int, region: Region) -> Problem | None:
@@ -284,7 +282,7 @@ class _FullRun:
     def _label_parts(
         self, flow: RegionFlow, regions: list[list[Region]], make: Make, previous: list[LabelImage]
     ) -> Iterator[float]:
-        """Label regions of images, those in view first; others keep their `previous` labels."""
+        """Label regions, those nearest to the view first; others keep their `previous` labels."""
         sharp = [dataclasses.replace(image) for image in self.images]
         for image, labels in zip(self.images, previous, strict=True):
             image.labels = labels.copy()

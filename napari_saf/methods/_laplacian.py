@@ -19,7 +19,8 @@ from napari_saf.problem import Problem
 Laplacian = Literal["contrast", "graph", "features"]
 
 KERNEL_WIDTH = 0.015
-"""Share of the variance, chosen on photographs and nuclei with strokes, and on few-shot tasks."""
+"""Squared kernel width as a share of the variance; chosen on photographs and nuclei with strokes
+and on few-shot tasks."""
 _MAX_DENSE_NODES = 4096
 _MIN_CHANGE = 1e-3
 _MIN_STEP = 2**-10
@@ -107,8 +108,8 @@ def nearest_operator(
 class AbstractLaplacianState(AbstractState):
     """State of assignments S that descend the energy (1) of `SLK` by updates (2) and (3).
 
-    With `keeps_digits` shares are kept relative to 1/K in full precision, so that float32 can leave
-    equal shares, a saddle of E.
+    With `keeps_digits` entries of S are stored relative to 1/K, so that float32 iterates can leave
+    the uniform assignment, a saddle point of E.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class AbstractLaplacianState(AbstractState):
         self._scale = self.choose(moving, self._next_scale, self._scale)
 
     def _add_neighbours(self, v: torch.Tensor, assignment: torch.Tensor, out: torch.Tensor) -> None:
-        """Write W S into `out`, or W (S - 1/K) in all digits: rows less a number each."""
+        """Write W S into `out`, or W (S - 1/K) at full precision, up to a constant per row."""
         if not self._laplacian_weight:
             out.zero_()
             return

@@ -1,7 +1,7 @@
-"""Labels of any region of an image at full resolution, learned from its reduced labels.
+"""Labels of image regions at full resolution, learned from the labels at a reduced size.
 
-A few feature means represent each label, and the assignment flow labels by them with steps shared
-by all regions: objects smaller than a node of the reduced size appear.
+Each label has a few feature means, by which the assignment flow labels every region with the same
+time steps; this recovers objects smaller than a node of the reduced size.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from napari_saf.sharpening import Part, Sharpener
 _MOST_MEANS, _MOST_MEANS_EACH = 256, 8
 """Most feature means of all labels, and of one."""
 _MEANS_OF_FEATURE = 4
-"""Most means of a label per feature: with 8 in place of 4 they fit the tails of noise, F1 of balls
-in noise is .916 in place of .973."""
+"""Most means of a label per feature: with 8 in place of 4 they overfit the tails of noise, and F1
+of balls in noise is .916 in place of .973."""
 _LEAST_SHARE = 0.5
-"""Least share of the pixels nearest to a mean with its label."""
+"""Least share of pixels with the label of the mean among those nearest to it."""
 _WIDEST = 5
-"""Longest side of the windows."""
+"""Longest side of the windows in pixels."""
 _MOST_ROWS = 2**15
-"""Most pixels of a label for its means."""
+"""Most pixels of a label sampled for its means."""
 _LOOSE = 8.0
-"""Factor of the tolerance of the steps: 0.01 % of the labels of nuclei change."""
+"""Factor of the step tolerance, which changes 0.01 % of the labels of nuclei."""
 _MOST_REACH = 8
-"""Largest displacement of borders in volumes, against large halos of tiles."""
+"""Largest displacement of borders in volumes, which limits the halos of tiles."""
 _PRIOR = 0.1
-"""Weight of the shares of labels around relative to features: without it four images of nuclei had
-F1 .006 to .055 lower than at a reduced size."""
+"""Weight of the local label shares relative to features: without it F1 on four images of nuclei was
+.006 to .055 lower than at a reduced size."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ReducedImage:
-    """Image that is read in parts, with its labels at a reduced size.
+    """Image that is read by region, with its labels at a reduced size.
 
-    `nodes` are the labels in the shape of the grid, 0 outside the mask. `labels` are those of all
-    pixels, if in memory: enlarged, then with sharp borders.
+    `nodes` are the labels in the shape of the grid, 0 outside the mask. `labels` are the labels of
+    all pixels, if in memory: first enlarged, then sharpened.
     """
 
     grid: CoarseGrid
@@ -96,7 +96,7 @@ class ReducedImage:
         return axes if len(axes) in (2, 3) else ()
 
     def surroundings(self, region: Region) -> Region:
-        """Return the region to read for sharp borders in a region."""
+        """Return the region to read for sharpening a region."""
         axes, sharpener, crop = self.reduced_axes, self.sharpener, list(region)
         if sharpener is not None and axes:
             shape = [self.shape[axis] for axis in axes]
@@ -127,7 +127,7 @@ class ReducedImage:
         return cut(labels, crop, region)
 
     def learn_borders(self, regions: Sequence[Region], evenly: Sequence[Region]) -> None:
-        """Fit the sharpener to `regions` with borders, and others spread `evenly`."""
+        """Fit the sharpener to `regions` with borders and to regions spread `evenly`."""
         axes = self.reduced_axes
         if not axes or self.sharpener is not None:
             return
@@ -154,7 +154,7 @@ class ReducedImage:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RegionFlow:
-    """Flow for regions of an image, its options and noise; a prior appends shares of labels."""
+    """Flow for regions of an image, with options and noise; a prior adds local label shares."""
 
     flow: AssignmentFlow
     options: ImageOptions
@@ -167,7 +167,7 @@ class RegionFlow:
 
     @property
     def halo(self) -> list[int]:
-        """Pixels around a region, per axis, that its labels depend on by the flow."""
+        """Pixels around a region, per axis, on which its labels depend."""
         return halo_of(self.window)
 
     def surroundings(self, region: Region, image: ReducedImage) -> Region:
@@ -207,7 +207,7 @@ class RegionFlow:
 
 
 def full_options(options: ImageOptions, shape: Sequence[int]) -> ImageOptions:
-    """Return the options at full resolution for those of a run at a reduced size."""
+    """Return the options at full resolution that match those of a run at a reduced size."""
     widest = check_window(options.window, shape)  # type: ignore[arg-type]
     window = tuple(min(side, _WIDEST) for side in widest)
     return dataclasses.replace(options, window=window, channel_axis=-1, max_side=None, groups=None)
@@ -219,7 +219,7 @@ def _window_of(options: ImageOptions) -> tuple[int, ...]:
 
 
 def _reach_of(options: ImageOptions) -> tuple[FeatureExtractor, list[int]]:
-    """Return the features, and the receptive field per axis of these and the weights."""
+    """Return the extractor, and the receptive field per axis of features and weights."""
     extractor = options.extractor
     assert extractor is not None
     has_weights = options.weights != "uniform"
@@ -227,7 +227,7 @@ def _reach_of(options: ImageOptions) -> tuple[FeatureExtractor, list[int]]:
 
 
 def read_parts(image: ReducedImage, regions: Sequence[Region], options: ImageOptions) -> ImageParts:
-    """Return regions of an image with the surroundings that features depend on."""
+    """Return regions of an image with the pixels around them on which features depend."""
     extractor, reach = _reach_of(options)
     return ImageParts.read(regions, image.pixels, reach, extractor.stride)
 
@@ -241,7 +241,7 @@ def region_problem(
 
 
 def can_be_learned(options: ImageOptions) -> bool:
-    """Return whether features of parts of an image take reasonable time."""
+    """Return whether features can be computed by region in reasonable time."""
     return options.extractor is not None and options.extractor.stride == 1
 
 
@@ -250,7 +250,7 @@ def fitted_to(
     options: ImageOptions,
     blocks: Sequence[Sequence[Region]] | None = None,
 ) -> tuple[ImageOptions, list[float] | None]:
-    """Return options with features fitted to `blocks`, by default even ones, and their noise."""
+    """Return options with features fitted to `blocks`, by default evenly spread, and the noise."""
     extractor, window = options.extractor, _window_of(options)
     assert extractor is not None
     parts = ImageParts([], [], [], [])
@@ -280,7 +280,7 @@ def learn_all_borders(images: Sequence[ReducedImage], options: ImageOptions) -> 
 
 
 def union_of(problems: Sequence[Problem]) -> Problem:
-    """Return the joint problem of several."""
+    """Return the union of problems."""
     if len(problems) == 1:
         return problems[0]
     grids: list[Any] = []
@@ -292,7 +292,7 @@ def union_of(problems: Sequence[Problem]) -> Problem:
 
 
 def scheduled(flow: AssignmentFlow, steps: Sequence[float]) -> AssignmentFlow:
-    """Return a flow with prescribed steps."""
+    """Return a flow with prescribed time steps."""
     stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(steps)))
     return dataclasses.replace(flow, stepper=AdamsSchedule(tuple(steps)), stop=stop)
 
@@ -360,10 +360,10 @@ def _seen(
 def _typical_means(
     means_of: list[Floats], rows_of: list[Floats], sizes: Array
 ) -> tuple[Floats, Int64s]:
-    """Return means (n_means, n_features) of labels, and the label index of each.
+    """Return means (n_means, n_features) of labels, and the label index of each mean.
 
-    Means whose nearest pixels mostly have another label are left out: small objects lost at the
-    reduced size.
+    Means whose nearest pixels mostly have another label are dropped: they represent small objects
+    lost at the reduced size.
     """
     means = np.concatenate(means_of)
     owners = np.repeat(np.arange(len(means_of)), [len(rows) for rows in means_of])
@@ -384,7 +384,7 @@ def with_prior(
     regions: Sequence[Sequence[Region]],
     flow: AssignmentFlow,
 ) -> Problem:
-    """Return the problem with the shares of the labels around each node as further features."""
+    """Return the problem with the local label shares around each node as further features."""
     numbers = np.unique(np.asarray(flow.prototype_labels))
     n_features = problem.features.shape[1]
     features = np.empty((problem.n_nodes, n_features + len(numbers)), np.float32)
@@ -401,7 +401,7 @@ def with_prior(
 
 
 def _radii(image: ReducedImage) -> list[int]:
-    """Return the radii per axis for the shares of labels around a pixel."""
+    """Return the radii per axis of the windows of local label shares."""
     return [round(ratio) if ratio > 1 else 0 for ratio in image.ratios]
 
 

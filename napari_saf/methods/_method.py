@@ -1,4 +1,4 @@
-"""Base class of the methods, `AbstractMethod`, and `Reporter`, which makes their results.
+"""Base class of the methods, `AbstractMethod`, and `Reporter`, which builds their results.
 
 A method yields snapshots and returns a segmentation. Read next: `_flow`, `_clustering`.
 """
@@ -48,10 +48,10 @@ seed_parameter = functools.partial(
     help="The same seed gives the same labels.")
 tolerance_parameter = functools.partial(
     parameter, label="Tolerance", bounds=(0, 0.1), step=1e-5, advanced=True,
-    help="Stop once an iteration improves the objective by a smaller share than this.")
+    help="Stop once an iteration improves the objective by less than this share.")
 limit_parameter = functools.partial(
     parameter, label="Most steps", bounds=(1, 100_000), step=10, advanced=True,
-    help="Stop after so many iterations in any case.")
+    help="Maximum number of iterations.")
 # fmt: on
 
 
@@ -79,14 +79,14 @@ def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | No
 
 
 def check_features(features: Floats, dtype: torch.dtype) -> None:
-    """Raise InvalidInput if squared feature differences overflow or vanish in `dtype`."""
+    """Raise InvalidInput if squared feature differences overflow or underflow in `dtype`."""
     info = torch.finfo(dtype)
     check_size("features", features, features.shape[-1], info.max, info.tiny / info.eps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Validated arguments of `iterate`; a resumed run has its previous result `previous`.
+    """Validated arguments of `iterate`; `previous` is the result that a run resumes.
 
     `features` are centred by `offset` (float64, CPU), which prototypes add back. `order` (n_nodes,)
     are the original indices of reordered nodes.
@@ -115,7 +115,7 @@ class Call:
 
 
 class Caution(NamedTuple):
-    """Warning about strokes on pixels: a `heading` to list the method under, and the `reason`."""
+    """Warning against a method for strokes: a `heading` for lists, and the `reason`."""
 
     heading: str
     reason: str
@@ -123,17 +123,17 @@ class Caution(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
-    """A labelling method: a frozen dataclass of its parameters.
+    """Base class of labelling methods: a frozen dataclass of parameters.
 
     Subclasses set `name`, the key in `METHODS`, `title`, the name in the app, and `summary`, a
-    sentence of what it does. Their state is a field (n_nodes, n_columns) on a torch device.
+    one-sentence description. Their state is a field (n_nodes, n_columns) on a torch device.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     summary: ClassVar[str]
     caution: ClassVar[Caution | None] = None
-    """Set if a random forest on the same features beats the method with strokes on pixels."""
+    """Set if a random forest on the same features is more accurate for strokes on pixels."""
     accepts_any_initial: ClassVar[bool] = False
     """Whether `initial` alone fixes the number of labels, with or without seeds."""
     _then: ClassVar[Callable[[Any, Call, Iteration], Iteration]]
@@ -143,7 +143,7 @@ class AbstractMethod(ABC):
     # fmt: off
     device: DeviceName = parameter(
         "auto", label="Device", advanced=True,
-        help="Where to compute; auto takes the graphics card if there is one.")
+        help="Device for the computation; auto uses the graphics card if there is one.")
     dtype: FloatName = parameter(
         "float32", label="Precision", advanced=True,
         help="float64 takes twice the memory and time.")
@@ -154,7 +154,7 @@ class AbstractMethod(ABC):
 
     @property
     def uses_window(self) -> bool:
-        """Whether the neighbourhood in the image matters."""
+        """Whether labels depend on the window of the graph."""
         return True
 
     @property
@@ -180,45 +180,45 @@ class AbstractMethod(ABC):
         max_iterations: int | None = None,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> Iteration:
-        """Label the nodes of a problem: yield a Snapshot a recorded step, return a Segmentation.
+        """Label the nodes of a problem: yield a Snapshot per recorded step, return a Segmentation.
 
         Parameters
         ----------
         problem : Problem
-            What to label.
+            Problem with the nodes to label.
         initial : array of shape (n_nodes, n_columns) or Segmentation, optional
-            Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
-            node takes no part. Or what this method left of this problem when it was stopped: the
-            run goes on from there; history, clock and the limit of steps count on. The state is
-            that of the assignment: step sizes, and slopes of earlier steps, are found anew.
+            Initial assignment, rows summing to 1; flows ignore columns that are 0 for every node.
+            Or the result of a stopped run of this method on this problem, which is resumed:
+            history, time and step count continue. Only the assignment is restored; step sizes and
+            slopes of earlier steps are recomputed.
         max_iterations : int, optional
-            >= 1; stop after so many recorded steps, those before included, whatever the method's
-            own rule says. The history has one record more, that of the start.
+            >= 1; maximum number of recorded steps, including those of a resumed run, beside the
+            method's own stopping rule. The history has one more record, that of the start.
         cancelled : callable
-            Asked at every evaluation, from the thread that runs the method; once it returns True
-            the run ends with what it has and `Status.CANCELLED`.
+            Polled at every evaluation, in the thread of the run; once it returns True the run ends
+            with its current labels and `Status.CANCELLED`.
 
         Raises
         ------
         InvalidInput
-            If the problem or the start does not suit the method.
+            If the problem or `initial` is invalid for the method.
         ComputeError
-            If memory or a device is missing.
+            If there is not enough memory, or the device is missing.
         """
         previous = initial if isinstance(initial, Segmentation) else None
         if previous is not None and len(previous.history) < 2:
-            previous = initial = None  # it had hardly begun
+            previous = initial = None  # stopped before the first step
         began = time.perf_counter() - (0.0 if previous is None else previous.seconds)
         initial = initial.assignment if isinstance(initial, Segmentation) else initial
         if not isinstance(problem, Problem):
             raise InvalidInput(
-                "problem: expected a Problem, such as Problem.from_image makes of an image, "
+                "problem: expected a Problem, such as the result of Problem.from_image, "
                 f"got {type(problem).__name__}"
             )
         limit = as_whole(max_iterations)
         if max_iterations is not None and (limit is None or limit < 1):
             raise InvalidInput(
-                f"max_iterations: expected at least 1, a whole number, got {max_iterations!r}"
+                f"max_iterations: expected a whole number of 1 or more, got {max_iterations!r}"
             )
         if initial is not None and np.ndim(initial) != 2:
             raise InvalidInput(
@@ -263,7 +263,7 @@ class AbstractMethod(ABC):
         }
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        """Whether features are centred, which a narrower type needs."""
+        """Whether features are centred, as lower precision requires."""
         return features.dtype.itemsize > dtype.itemsize
 
     @abstractmethod
@@ -277,7 +277,7 @@ class AbstractMethod(ABC):
     def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        """Return the expected and the largest numbers per node at the peak, without features."""
+        """Return the expected and the maximum count of numbers per node, without features."""
         return (self._n_fields * n_columns,) * 2
 
     def _check_memory(
@@ -340,7 +340,9 @@ class Reporter:
     def _read(self, number: int, read: Callable[[], T]) -> T:
         """Read the state for snapshot `number`; SafError if it is not the newest."""
         if self._n_snapshots != number:
-            raise SafError("this snapshot is out of date: read or detach it before the run goes on")
+            raise SafError(
+                "this snapshot is out of date: read or detach it before the run continues"
+            )
         return read()
 
     def finish(
@@ -366,7 +368,7 @@ class Reporter:
             uncertainty = np.asarray((1 - assignment.max(axis=1)) * scale)
         named = self.label_map or LabelMap.by_size(sizes)
         return Segmentation(
-            # the type of the labels is for those in use
+            # the type of the labels fits those in use
             labels=self._label_image(LabelMap(np.where(sizes > 0, named.numbers, 0)), of_nodes),
             assignment=assignment,
             prototypes=named.rows(prototypes),
@@ -388,7 +390,7 @@ class Reporter:
         sizes = np.bincount(nodes, minlength=self.n_columns)
         sums = np.zeros((self.n_columns, features.shape[1]))
         for start in range(0, len(nodes), _ROWS):
-            # Weights are copied to float64: a block at a time, in memory that was used before.
+            # Weights are copied to float64 in blocks, in reused memory.
             rows = slice(start, start + _ROWS)
             for k, values in enumerate(features[rows].T):
                 sums[:, k] += np.bincount(nodes[rows], weights=values, minlength=self.n_columns)
@@ -404,4 +406,4 @@ class Reporter:
 
 
 def _ended() -> torch.Tensor:
-    raise SafError("this run has ended: read the assignment of a snapshot before it goes on")
+    raise SafError("this run has ended: read the assignment of a snapshot before the run continues")

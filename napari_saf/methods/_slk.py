@@ -28,7 +28,7 @@ from napari_saf.problem import Problem
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MAX_INNER = (20, 100)
-"""Most updates of an inner loop, and of an exact one."""
+"""Most updates of an inner loop, and of an inner loop in exact mode."""
 _N_CANDIDATES = 16
 """Candidate modes: nodes of the largest log odds."""
 _MAX_SAMPLES = 2000
@@ -39,13 +39,13 @@ _LEAST_WIDTH = 1e-4
 """Least kernel width, as a share of the variance."""
 _NUDGE = 1e-4
 """Share of the exponents added to the start, which decides nodes far from every mode. Not for modes
-of tables: on Shuttle in unit rows the energy ends .1 % lower, but NMI at .18 for .21."""
+of tables: on Shuttle with unit rows it lowers the energy by .1 %, but NMI from .21 to .18."""
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SLK(AbstractClustering, TaskMethod):
-    """Cluster around modes or means, neighbours alike: scalable Laplacian K-prototypes.
+    """Scalable Laplacian K-modes: clustering around modes or means with neighbour regularisation.
 
     Notes
     -----
@@ -61,38 +61,36 @@ class SLK(AbstractClustering, TaskMethod):
 
     W is exp(-|x_p - x_q|^2 / sigma2) within the window of a grid, or a graph's own weights
     ("contrast"); the graph's weights, on a grid 1 within the window ("graph"); 1 for the
-    `n_neighbors` nearest features ("features"). Where no sigma2 is given, it is the mean squared
-    distance between neighbours in W; in images and with the neighbours of a grid, where values
-    repeat and the nearest are no measure, and for means with seeds it is 1.5 % of the variance of
+    `n_neighbors` nearest features ("features"). By default sigma2 is the mean squared distance
+    between neighbours in W; in images and with the neighbours of a grid, where repeated values
+    make the nearest distances meaningless, and for means with seeds it is 1.5 % of the variance of
     the features.
 
-    The Laplacian term has the factor 1/2: the tangent of s'W s is 2 W s. The update is a descent
-    where W is positive semi-definite. W, the symmetric part of the weights, seldom is: an update
-    under which E would rise is made shorter,
+    The Laplacian term has the factor 1/2: the gradient of s'W s is 2 W s. The update is a descent
+    if W is positive semi-definite. As W, the symmetric part of the weights, seldom is, an update
+    that would increase E is shortened,
 
         S <- S^(1 - t) softmax(a + lambda W S)^t, rows normalised,    (3)
 
-    t halved until E falls; for t small enough it always does, and the fixed points are the same.
+    with t halved until E decreases, which it does for small t; the fixed points are the same.
 
-    Seeds of two classes or more are all labels there are, unless there are `new_labels`.
+    The labels are the classes of the seeds, if these are two or more and `new_labels` is off.
 
-    Without seeds this is Algorithm 2.1: after each update of the prototypes S starts again at
-    softmax(a); where E would end higher than before, S goes on from where it was instead, and
-    modes move only to nodes that serve their clusters better. The first modes ("bo") are the
-    densest nodes of the cells of k-means++ points (section 2.4.2). With seeds S always goes on; all
-    seeds have a share of 1, and the mode is, of the 16 nodes that (2) would give the largest odds,
-    the one with the largest sum_q s_qk a_qk.
-    No two clusters share a mode. Without seeds a start leans towards the nearest mode, by 1e-4 of
-    the exponents, but for typical nodes of a table: else nodes far from all modes, where
-    exponentials vanish, are slow to decide. Their shares may end equal; their label is that of the
-    nearest mode.
+    Without seeds this is Algorithm 2.1: after each update of the prototypes S restarts at
+    softmax(a); if E would end higher than before, S continues from its last value instead, and
+    modes move only to nodes of larger sum_q s_qk a_qk. The initial modes ("bo") are the densest
+    nodes of the cells of k-means++ points (section 2.4.2). With seeds S always continues; seeds
+    have one-hot rows, and the mode is, among the 16 nodes of largest odds by (2), the one with the
+    largest sum_q s_qk a_qk. No two clusters share a mode. Without seeds, except for modes of
+    tables, the start is biased towards the nearest mode by 1e-4 of the exponents: otherwise nodes
+    far from all modes, where exponentials vanish, converge slowly. If their assignments remain
+    equal, they get the label of the nearest mode.
 
-    In `run_tasks` neighbours are the nearest in feature space, and there is a label for each class
-    of the seeds, whatever the fields say: a task has no image.
+    In `run_tasks` neighbours are the nearest in feature space and labels are the classes of the
+    seeds, whatever the fields, as a task has no image.
 
-    Tables, features that do not come from an image, with seeds that are all labels there are: the
-    prototypes are means unless other ones are given, and rows of 64 features or more are taken less
-    their mean and at unit length.
+    For tables (features without an image) whose labels are the classes of the seeds, prototypes are
+    means by default, and rows of 64 features or more are centred and normalised to unit length.
 
     Examples
     --------
@@ -107,35 +105,34 @@ class SLK(AbstractClustering, TaskMethod):
     name: ClassVar[str] = "slk"
     title: ClassVar[str] = "Laplacian K-modes"
     summary: ClassVar[str] = (
-        "Gathers pixels around the most typical ones, of which each stands for a label; neighbours "
-        "tend to the same label."
+        "Clusters pixels around typical pixels, one per label; neighbours tend to the same label."
     )
 
     # fmt: off
     prototypes: PrototypeUpdate | None = parameter(
         None, label="Prototypes", none="automatic",
         choice_labels={"bo": "typical pixel", "ms": "density peak", "means": "mean"},
-        help="What stands for a label: its most typical pixel (bo), the peak of its density (ms, "
-        "mean shift), or its mean; automatic: the mean for tables with seeds, otherwise the most "
+        help="Prototype of a label: its most typical pixel (bo), the peak of its density (ms, mean "
+        "shift), or its mean; automatic: the mean for tables with seeds, otherwise the most "
         "typical pixel.")
     laplacian_weight: float = parameter(
         1.0, label="Smoothness", bounds=(0, 1e6), step=0.1,
-        help="How much the labels of neighbours count (lambda).")
+        help="Weight of the labels of neighbours (lambda).")
     laplacian: Laplacian = parameter(
         "contrast", label="Neighbours", advanced=True,
         choice_labels={"contrast": "near, within edges", "graph": "near",
                        "features": "similar, anywhere"},
-        help="Whose labels count: pixels within the scale, but not across edges (contrast), all "
-        "of them (graph), or those with the most similar features, wherever they are (features).")
+        help="Neighbours of a pixel: pixels within the scale but not across edges (contrast), all "
+        "pixels within it (graph), or those with the most similar features anywhere (features).")
     n_neighbors: int = neighbours_parameter(5)
     sigma2: float | None = parameter(
         None, label="Kernel width", bounds=(1e-12, 1e12), advanced=True,
-        help="Squared distance at which features no longer count as alike; none estimates it "
-        "(sigma squared).")
+        help="Squared feature distance at which similarity decays; none: estimated from the "
+        "features (sigma squared).")
     new_labels: bool = parameter(
         False, label="New labels", advanced=True, for_seeds=True,
-        help="With strokes of two classes or more: whether labels that no stroke has may come out "
-        "too.")
+        help="With strokes of two classes or more: whether labels other than those of the strokes "
+        "are allowed.")
     # fmt: on
 
     @property
@@ -241,7 +238,7 @@ class _State(AbstractLaplacianState):
         cells = self._squares(self._points)[0].argmin(dim=1)
         for column in range(densities.shape[1]):
             rows = (cells == column).nonzero()[:, 0]
-            if order is not None:  # a start independent of the order of nodes
+            if order is not None:  # makes the start independent of the order of nodes
                 rows = rows[torch.from_numpy(order)[rows.cpu()].argsort().to(rows.device)]
             samples = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
             if not self._is_exact:
@@ -276,7 +273,7 @@ class _State(AbstractLaplacianState):
                 self.relax(_MAX_INNER[self._is_exact])
                 gain = previous - float(self.objectives)
                 self._starts_again = gain > self._tolerance * abs(previous)
-            finally:  # where it was cancelled, too
+            finally:  # also if cancelled
                 if not self._starts_again:
                     self._unary, self._points = unary, points
                     if nodes is not None:
@@ -303,7 +300,7 @@ class _State(AbstractLaplacianState):
         self._unary = self._unaries(self._points).flatten(0, 1)
 
     def _move_modes(self) -> None:
-        """Move modes to nodes of high s_pk that serve their cluster better (BO)."""
+        """Move modes to nodes of high s_pk with a better objective of their cluster (BO)."""
         nodes = self._serving_nodes()
         unary = self._unaries(self._features_of(nodes))
         weights, current = self.by_task(self.assignment), self.by_task(self._unary)
@@ -320,7 +317,7 @@ class _State(AbstractLaplacianState):
         self._unary = self.choose(mask, unary, current).flatten(0, 1)
 
     def _serving_nodes(self) -> torch.Tensor:
-        """Return m_k = x_p with p = argmax_p s_pk or, unless exact, the best of the top nodes."""
+        """Return the nodes of largest s_pk or, unless exact, the best of the top candidates."""
         scores, weights = self.by_task(self._log_odds()), self.by_task(self.assignment)
         if self._is_exact:
             return self._distinct_nodes(scores)
@@ -389,7 +386,7 @@ class _State(AbstractLaplacianState):
         scaled = self._squares(points).mul_(-0.5 / self._sigma2)
         if self._kind == "means":
             return scaled
-        # Smaller float32 exponentials are denormal and ten times slower.
+        # Smaller float32 exponentials are subnormal and ten times slower.
         return scaled.clamp_(min=_LEAST_EXPONENT).exp_()
 
     def _features_of(self, nodes: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Automatic settings for strokes: single objects, or classes of many similar things."""
+"""Automatic settings for strokes: single objects, or classes of many similar objects."""
 
 from __future__ import annotations
 
@@ -22,45 +22,46 @@ from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Status
 
 _LEAST_SIZE = 0.1
-"""Least size of a region that counts, relative to the median region with a stroke."""
+"""Least size of a counted region, relative to the median region with a stroke."""
 _FEWEST_REGIONS = 4
-"""Regions without a stroke from which on a class has many things. With `_LEAST_SIZE` chosen on
-photographs with strokes and on nuclei; cross-validated over fifths of the images within 3 %."""
+"""Least number of regions without a stroke in a class of many objects. With `_LEAST_SIZE` chosen
+on photographs with strokes and on nuclei; five-fold cross-validation agrees within 3 %."""
 _LEAST_OF_STROKE, _SHORTEST_STROKE = 0.2, 9
 """Least size of a region relative to the median stroke length squared or cubed, and least length in
-pixels, above the window, of strokes that tell sizes. Chosen on nuclei that merge; no choice on
+pixels, above the window, of strokes that indicate sizes. Chosen on merging nuclei; no choice on
 photographs with strokes changes for 0.2 to 0.3."""
 _LEAST_GAINS = {"texture": 0.1, "patterns": 0.3, "deep": 0.1}
-"""Least gain in left-out accuracy over simpler features. Nuclei are found as well with 0.05 to 0.15
-for texture; with 0.1 for patterns three of them are found worse."""
+"""Least gain in leave-one-out accuracy over simpler features. Results on nuclei are the same with
+0.05 to 0.15 for texture; with 0.1 for patterns three images are worse."""
 _LEAST_OF_OBJECTS = {"deep": 0.3}
-"""The same if strokes stand for objects."""
+"""Least gain if strokes mark single objects."""
 _LEAST_TOLD = 0.6
-"""Left-out accuracy of many things below which deep features are taken: better on all but one of
-the mosaics of facades, whose strokes on one texture differ."""
+"""Leave-one-out accuracy for many objects below which deep features are chosen: better on all
+mosaics of facades but one, whose strokes on one texture differ."""
 _AROUND = 8.0
 """Width in pixels over which deep features are averaged, as in `Patterns`."""
 _LEAST_TRUST = 0.8
-"""Trust in features above which dots stand for many things: nine in ten left-out dots are
-classified right. For clicks that correct one object the share is 0.4 to 0.9, mostly 0.6."""
+"""Trust in features above which dots mark many objects: nine in ten left-out dots are classified
+correctly. For clicks that correct one object the share is 0.4 to 0.9, mostly 0.6."""
 _MOST_REDUCED = 5
-"""Pixels of a long image along a side of a node: nuclei of 12 pixels are lost at 8, not at 5."""
+"""Most pixels per node along an axis of a large image: nuclei of 12 pixels are lost at 8, not at 5.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StrokeChoice:
-    """Settings that suit strokes, see `choose_for_strokes`.
+    """Settings chosen for strokes by `choose_for_strokes`.
 
     Attributes
     ----------
     options : ImageOptions
-        What describes a pixel, and the size at which to work.
+        Features and working size.
     parameters : mapping of str to value
-        Fields of the `method` that are chosen; the others have their defaults.
+        Chosen fields of the `method`; the others have their defaults.
     summary : str
-        The choice in a few words.
+        Short description of the choice.
     corrects : bool
-        Whether each stroke corrects the labels before it: a run begins with these, as `initial`.
+        Whether each stroke corrects the previous labels, which are then the `initial` of a run.
 
     Examples
     --------
@@ -80,14 +81,14 @@ class StrokeChoice:
 
     @property
     def method(self) -> AssignmentFlow:
-        """The method with the chosen parameters."""
+        """Method with the chosen parameters."""
         return AssignmentFlow(**self.parameters)  # type: ignore[arg-type]
 
 
 def stroke_choices(
     n_channels: int = 3, n_axes: int = 2, longest: int = 0, deep: DeepFeatures | None = None
 ) -> dict[str, StrokeChoice]:
-    """Return the choices by name; the `longest` side limits their reduction."""
+    """Return the choices by name; their reduction is limited by the `longest` side."""
     colour = "lab" if n_channels == 3 else "intensity"
     # A volume of twice the side has eight times the nodes, and windows of 7 have 343.
     side = max(480 if n_axes < 3 else 128, -(-longest // _MOST_REDUCED))
@@ -127,32 +128,32 @@ def choose_for_strokes(
     deep: DeepFeatures | None = None,
     previous: StrokeChoice | None = None,
 ) -> StrokeChoice:
-    """Choose settings from strokes: for objects in one piece, or for many things that look alike.
+    """Choose settings from strokes: for connected objects, or for classes of many similar objects.
 
     Parameters
     ----------
     image : array
         As for `Problem.from_image`.
     strokes : array of int, image-shaped
-        Classes 1, 2, ..., two or more of them; 0 where nothing is painted.
+        Two or more classes 1, 2, ...; 0 for unpainted pixels.
     channel_axis, mask, scaling
         As for `Problem.from_image`.
     deep : DeepFeatures, optional
-        Features of a network, of a plane, that may be chosen, too.
+        Network features of planes that may also be chosen.
     previous : StrokeChoice, optional
-        What fewer of these strokes chose. Dots that stood for an object then still do, unless the
-        image has a ground, and features tell each of the dots by the others.
+        Choice for a subset of these strokes. Dots that marked an object then still do, unless the
+        image has a uniform background and every dot is classified correctly by the others.
 
     Returns
     -------
     StrokeChoice
-        ``Problem.from_image(image, seeds=strokes, **choice.options.arguments())`` is what its
-        ``choice.method`` labels.
+        ``choice.method`` labels the problem
+        ``Problem.from_image(image, seeds=strokes, **choice.options.arguments())``.
 
     Raises
     ------
     InvalidInput
-        As `Problem.from_image`, and if fewer than two classes are painted.
+        As in `Problem.from_image`, and if fewer than two classes are painted.
 
     Notes
     -----
@@ -166,18 +167,17 @@ def choose_for_strokes(
     - there are four regions without strokes; where things merge into one region, those count that
       have a fifth of the square of the median length of the strokes, if that is 9 pixels or more.
 
-    Else they stand for objects, of which strong edges are the outlines where the strokes are dots,
-    shorter than 9 pixels. So do dots on which features do not agree, as clicks are that correct one
-    object, unless the image has a ground, or features tell nine in ten dots that are left out.
-    Where many things lie on a ground, as is recognised from the image alone, their features are how
-    they differ from it. Elsewhere, where each class has two strokes or more, edges and texture take
-    the place of colour if, of the pixels of a stroke that is left out, a tenth more are nearer to
-    the other strokes of their class (the ten nearest pixels in feature space) than to those of
-    other classes; patterns of fine texture take their place if three tenths more are, and `deep`
-    features if a tenth more are than by what would be chosen without, or that tells fewer than six
-    tenths; where strokes stand for objects, if three tenths more are. Without these it takes less
-    time than a run with what is chosen. It does not depend on the order in which strokes were
-    painted.
+    Otherwise they mark objects, outlined by strong edges if the strokes are dots, shorter than 9
+    pixels. So do dots of inconsistent features, such as clicks that correct one object, unless the
+    image has a uniform background or nine in ten left-out dots are classified correctly. Features
+    of many objects on a uniform background, which is detected from the image alone, are the
+    contrast to it. Otherwise, if each class has two strokes or more, features are chosen by their
+    leave-one-out accuracy: the share of the pixels of a left-out stroke that are nearer to other
+    strokes of their class (the ten nearest pixels in feature space) than to those of other classes.
+    Edges and texture replace colour for a gain of 0.1, patterns of fine texture for 0.3; `deep`
+    features for a gain of 0.1 over the choice without them, or if its accuracy is below 0.6; if
+    strokes mark objects, for a gain of 0.3. Without `deep` the choice takes less time than the run.
+    It does not depend on the order in which strokes were painted.
 
     Examples
     --------
@@ -223,12 +223,12 @@ def choose_by(
     cancelled: Callable[[], bool] = not_cancelled,
     previous: str = "",
 ) -> str:
-    """Return the name of the choice that suits the strokes on one image; "" if cancelled.
+    """Return the name of the choice for the strokes on one image; "" if cancelled.
 
-    `read` makes the problem with seeds from options; deep features are read at the full working
-    size, so that they are cached for it. `has_ground` is called only for many things or dots. Dots
-    after the `previous` choice "clicks" still mark an object unless there is a ground and features
-    classify every dot. Errors are those of methods.
+    `read` returns the problem with seeds for options; deep features are read at the full working
+    size, to be cached for the run. `has_ground` is called only for many objects or dots. Dots
+    after the `previous` choice "clicks" still mark an object unless there is a uniform background
+    and features classify every dot. Errors are those of methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -285,13 +285,13 @@ def _as_tried(chosen: ImageOptions, tried: ImageOptions) -> ImageOptions:
 
 
 def left_out_accuracy(problem: Problem) -> float | None:
-    """Return the accuracy of features on left-out strokes; None if a class has a single one."""
+    """Return the leave-one-out accuracy over strokes; None if a class has a single stroke."""
     shares = left_out_shares(problem)
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
 
 
 def _is_of_many(pixels: Bools, painted: Bools) -> bool:
-    """Return whether strokes stand for more than the class regions that they touch."""
+    """Return whether strokes mark more than the class regions that they touch."""
     sizes, is_lost, in_strokes = regions_without_stroke(pixels, painted)
     return (
         int((sizes >= _LEAST_SIZE).sum()) >= (1 if is_lost else _FEWEST_REGIONS)
@@ -302,8 +302,8 @@ def _is_of_many(pixels: Bools, painted: Bools) -> bool:
 def regions_without_stroke(pixels: Bools, painted: Bools) -> tuple[Floats, bool, Floats]:
     """Return sizes of class regions without a stroke, and whether a stroke is isolated.
 
-    Sizes are relative to the median region with a stroke, and at last to the median stroke length
-    squared or cubed, 0 if that is short.
+    Sizes are relative to the median region with a stroke and, last, to the median stroke length
+    squared or cubed, 0 for short strokes.
     """
     regions, count = label_regions(pixels)
     strokes, n_strokes = label_regions(painted, np.ones((3,) * painted.ndim))

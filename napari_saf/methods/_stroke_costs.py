@@ -25,35 +25,35 @@ _BLUR = 0.05
 """Offset of distances, as a share of their mean."""
 _N_APPEARANCES = 64
 _LOCAL_WEIGHT, _FAR = 0.5, 0.02
-"""Weight of local costs, and the share of a class in the window at which its image mean has equal
-weight: chosen on half of the images of nuclei."""
+"""Weight of local costs, and the local share of a class at which its local mean and its image mean
+have equal weight: chosen on half of the images of nuclei."""
 _N_LEFT_OUT = 10
-"""Nearest stroke pixels that a pixel of a left-out stroke is compared with."""
+"""Number of nearest stroke pixels with which a pixel of a left-out stroke is compared."""
 _STRONG, _LENGTH = 0.9, 0.005
-"""Quantile of edge strengths scaled to 1, and the cost of a step without edges. Chosen, with
-`edge_power`, on clicks into a third of the photographs, where powers of 2 to 4 are within noise."""
+"""Quantile of edge strengths scaled to 1, and cost of a step without edges. Chosen, with
+`edge_power`, on clicks into a third of the photographs; powers of 2 to 4 agree within noise."""
 _REACH = 4.0
-"""Radius in which a stroke frees labels, relative to its distance to its class. On clicks into a
-third of the photographs 2 to 6 need .3 clicks more or less until an IoU of .9; .5 to 1 is worse."""
+"""Radius in which a stroke resets labels, relative to its distance to its class. On clicks into a
+third of the photographs 2 to 6 differ by .3 clicks to an IoU of .9; .5 to 1 is worse."""
 _MAX_CACHED = 2**24
-"""Largest table of distances to the strokes of a class that is cached for the next stroke."""
+"""Largest number of cached distances to the strokes of a class."""
 
 
 def n_cached_numbers(n_nodes: int, n_nearest: int, has_paths: bool) -> int:
-    """Return how many 4-byte numbers per node and class are cached for the next stroke."""
+    """Return the count of 4-byte numbers per node and class that are cached between strokes."""
     of_paths = 2 if has_paths and n_nodes <= _MAX_CACHED else 0
     return of_paths + (n_nearest if n_nodes * n_nearest <= _MAX_CACHED else 0)
 
 
 def grids_of(graph: graphs.AbstractGraph) -> list[tuple[graphs.GridGraph, slice]]:
-    """Return the grids of a graph with their nodes; none of another graph."""
+    """Return the grids of a graph with their nodes; empty for other graphs."""
     if isinstance(graph, graphs.GraphUnion):
         return list(zip(graph.grids, graph.slices, strict=True))
     return [(graph, slice(None))] if isinstance(graph, graphs.GridGraph) else []
 
 
 def left_out_shares(problem: Problem) -> list[list[float]]:
-    """Return per class the shares of left-out strokes that other strokes classify right, if any."""
+    """Return per class the leave-one-out accuracy of each stroke, if there are others."""
     features, seeds, n_strokes = problem.features, problem.seeds, 0
     assert seeds is not None
     strokes = np.zeros(len(seeds), np.int64)
@@ -80,14 +80,14 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
 
 
 def trust_in_features(problem: Problem) -> float:
-    """Return the weight of features in [0, 1], from the accuracy on left-out strokes."""
-    shares = np.concatenate(left_out_shares(problem))  # with a prior of two right ones
+    """Return the weight of features in [0, 1] from the leave-one-out accuracy over strokes."""
+    shares = np.concatenate(left_out_shares(problem))  # with a prior of two correct strokes
     accuracy = (2 + shares.sum()) / (2 + len(shares))
     return float(max(2 * accuracy - 1, 2 / max(2, len(shares))))
 
 
 def uncontradicted_labels(problem: Problem, labels: Integers) -> Integers:
-    """Return labels with 0 within `_REACH` class distances of strokes that contradict them."""
+    """Return labels, 0 within `_REACH` class distances of contradicting strokes."""
     result, seeds = labels.copy(), problem.seeds
     assert seeds is not None
     for grid, nodes in grids_of(problem.graph):
@@ -185,7 +185,7 @@ def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
 
 
 def _relative(table: Floats) -> Float64s:
-    """Return d_k / (d_k + d_l), d_l the least of the others; 1/2 if no distance is finite."""
+    """Return d_k / (d_k + d_l), d_l the least of the other classes; 1/2 if all are infinite."""
     is_finite = np.isfinite(table)
     if not is_finite.any():
         return np.full(table.shape, 0.5)
@@ -222,7 +222,7 @@ def _local_costs(problem: Problem, labels: Integers, n_classes: int, width: floa
             squares = np.zeros(len(features))
             for values in features.T:
                 raise_if_interrupted()
-                # far from a class its image mean counts
+                # far from a class its image mean is used
                 sums = grid.gather(gaussian_filter(grid.spread(inside * values), widths))
                 mean = (sums + _FAR * values[inside > 0].mean()) / (share + _FAR)
                 squares += (values - mean) ** 2

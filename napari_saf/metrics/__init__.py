@@ -1,4 +1,4 @@
-"""How good a labelling is: against references and classes, by its scatter, for groups."""
+"""Quality measures of labels: agreement with references, clustering, fairness, tracks."""
 
 from napari_saf.metrics._agreement import (
     RegionAgreement,

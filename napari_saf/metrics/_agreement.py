@@ -16,12 +16,12 @@ from napari_saf.metrics._clusters import compact_labels
 
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
-    """Return the mutual information of classes and labels over the mean of their entropies.
+    """Return the mutual information of classes and labels, divided by their mean entropy.
 
     Parameters
     ----------
     classes, labels : array of int of the same shape
-        Any integers; 0 and negative classes count like all others.
+        Any integers; 0 and negative numbers are classes like all others.
 
     Returns
     -------
@@ -98,15 +98,14 @@ def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
     ------
     InvalidInput
         If values are negative or not integers, shapes differ, there is no reference, or a
-        reference is 0 everywhere.
+        reference is 0 at every pixel.
 
     Notes
     -----
     C = (1 / N) sum_R |R| max_L |R n L| / |R u L| over the regions R of a reference and the
-    labels L, averaged over the references. Not symmetric. Whether a label should first be split
-    into its connected components is for the caller to decide. Arbelaez, Maire, Fowlkes and
-    Malik, "Contour detection and hierarchical image segmentation", IEEE TPAMI 33 (2011),
-    https://doi.org/10.1109/TPAMI.2010.161.
+    labels L, averaged over the references. Not symmetric. Labels are not split into connected
+    components. Arbelaez, Maire, Fowlkes and Malik, "Contour detection and hierarchical image
+    segmentation", IEEE TPAMI 33 (2011), https://doi.org/10.1109/TPAMI.2010.161.
 
     Examples
     --------
@@ -123,8 +122,8 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
 
     Notes
     -----
-    The share of pixel pairs that are together in both or apart in both, in [0, 1], not adjusted
-    for chance; 1 for a single pixel. Unnikrishnan, Pantofaru and Hebert, "Toward objective
+    The share of pixel pairs with equal labels in both or different labels in both, in [0, 1], not
+    adjusted for chance; 1 for a single pixel. Unnikrishnan, Pantofaru and Hebert, "Toward objective
     evaluation of image segmentation algorithms", IEEE TPAMI 29 (2007),
     https://doi.org/10.1109/TPAMI.2007.1046.
 
@@ -158,9 +157,9 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegionAgreement:
-    """Agreement of a label image with its references.
+    """Agreement of a label image with reference segmentations.
 
-    By `segmentation_covering`, `probabilistic_rand_index` and `variation_of_information`.
+    Values of `segmentation_covering`, `probabilistic_rand_index` and `variation_of_information`.
 
     Examples
     --------
@@ -211,13 +210,13 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_arr
         stack = stack[None]
     if stack.shape[1:] != label_image.shape or not stack.size:
         raise InvalidInput(
-            f"references: expected pixels, one or more arrays of shape {label_image.shape}, "
+            f"references: expected one or more arrays of shape {label_image.shape}, "
             f"got shape {stack.shape}"
         )
     compact = compact_labels(label_image)
     for reference in stack:
         if not reference.any():
-            raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
+            raise InvalidInput("references: expected at least one labelled pixel, all are 0")
         inside, regions = reference.ravel() != 0, compact_labels(reference)
         owner = compact
         if not inside.all():

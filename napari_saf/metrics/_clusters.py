@@ -19,7 +19,7 @@ _MAX_ENTRIES = 2**26
 
 
 def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
-    """Return the sum of squared distances of the nodes to the mean of their label.
+    """Return the k-means objective: the sum of squared distances of nodes to their label mean.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
     Raises
     ------
     InvalidInput
-        If shapes disagree, features are not finite, or labels are negative or not whole.
+        If shapes disagree, features are not finite, or labels are negative or not integers.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
 
 
 def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
-    """Return the sum of distances of the nodes to the medoid of their label.
+    """Return the k-medoids objective: the sum of distances of nodes to their label medoid.
 
     `features`, `labels` and errors as in `kmeans_objective`.
 
@@ -120,14 +120,14 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     Returns
     -------
     float
-        >= 0, larger is better; 0 if all labels have the same mean, infinite if each label has
-        one feature only and the labels differ. It grows with the number of labels: compare at
-        equal numbers.
+        >= 0, larger is better; 0 if all labels have the same mean, infinite if features are
+        constant within each label but differ between labels. Increases with the number of labels,
+        so compare it for equal numbers.
 
     Raises
     ------
     InvalidInput
-        As `kmeans_objective`, and if all labels are 0.
+        As in `kmeans_objective`, and if all labels are 0.
 
     Notes
     -----
@@ -154,8 +154,8 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> Float64s:
 
     `features`, `labels` and errors as in `class_separability`; InvalidInput also if a label is
     above 2**13. Entry (j - 1, k - 1) is n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the
-    scatters within labels j and k: infinite if both have one feature only, NaN on the diagonal and
-    where one of the two has no node.
+    scatters within labels j and k: infinite if features are constant within both, NaN on the
+    diagonal and for labels without nodes.
 
     Examples
     --------
@@ -188,14 +188,14 @@ def _labelled(features: ArrayLike, labels: ArrayLike) -> tuple[Float64s, Int64s]
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
     array, owner = array[owner > 0], owner[owner > 0].astype(np.int64) - 1
     if not owner.size:
-        raise InvalidInput("labels: expected labelled nodes, got 0 everywhere")
+        raise InvalidInput("labels: expected at least one labelled node, all are 0")
     if not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers")
     return array, owner
 
 
 def _scatters(array: Float64s, owner: Int64s) -> tuple[Float64s, Float64s, Float64s]:
-    """Return size, mean feature and scatter of each label from 0; 0 for empty ones."""
+    """Return size, mean feature and scatter of each label from 0; 0 for empty labels."""
     sizes = np.bincount(owner).astype(np.float64)
     centre = array.mean(axis=0)
     sums = np.stack([np.bincount(owner, weights=f) for f in (array - centre).T], axis=1)
@@ -210,7 +210,7 @@ def mean_entropy(assignment: ArrayLike) -> float:
     Parameters
     ----------
     assignment : array of shape (n_nodes, n_labels)
-        Entries are not negative, rows sum to 1.
+        Numbers >= 0, rows sum to 1.
 
     Returns
     -------
@@ -249,8 +249,8 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> Float64s:
     Raises
     ------
     InvalidInput
-        If shapes differ, numbers are negative, not whole, or so large that the table would have
-        more than 2**26 entries, or no node is left.
+        If shapes differ, numbers are negative, not integers, or so large that the table would have
+        more than 2**26 entries, or all nodes are ignored.
 
     Examples
     --------
@@ -264,7 +264,7 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> Float64s:
 
 
 def balance(labels: ArrayLike, groups: ArrayLike) -> float:
-    """Return the least ratio of two groups within a label, min over i, j and k of N_ik / N_jk.
+    """Return the balance: the least ratio of two groups within a label, min_ijk N_ik / N_jk.
 
     `labels`, `groups` and errors as in `group_shares`; empty groups are ignored. From 0 (a label
     lacks a group) to 1 (equal groups in every label); the highest value depends on the data.
@@ -294,7 +294,7 @@ def fairness_error(
     labels, groups : array of int of the same shape
         As in `group_shares`.
     proportions : array of shape (n_groups,), optional
-        Target share of each group that occurs, summing to 1; None: its share of all nodes.
+        Target share of each non-empty group, summing to 1; None: its share of all nodes.
     reduction : {"sum", "mean"}
         Sum over labels, as in the papers, or mean, comparable across numbers of labels.
 
@@ -307,7 +307,7 @@ def fairness_error(
     Raises
     ------
     InvalidInput
-        As `group_shares`, and if proportions do not fit the groups.
+        As in `group_shares`, and if proportions do not fit the groups.
 
     Examples
     --------
@@ -346,7 +346,7 @@ def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[Int64s, Int64s]:
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
     has_both = (owner > 0) & (group > 0)
     if not has_both.any():
-        raise InvalidInput("labels and groups: expected a node that has both, got none")
+        raise InvalidInput("labels and groups: expected at least one node with both, got none")
     return owner[has_both].astype(np.int64) - 1, group[has_both].astype(np.int64) - 1
 
 
@@ -354,7 +354,7 @@ def _check_table(n_rows: int, n_columns: int) -> None:
     if n_rows * n_columns > _MAX_ENTRIES:
         raise InvalidInput(
             f"labels: expected smaller numbers, a table of {n_rows} x {n_columns} is too large; "
-            "number labels without gaps first"
+            "renumber labels without gaps"
         )
 
 

@@ -1,4 +1,4 @@
-"""Checksums of labels, by which a recipe tells whether it made the same ones."""
+"""Checksums of labels, to verify that a recipe reproduces them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napari_saf.arrays import as_labels, as_list
 from napari_saf.errors import InvalidInput
 
 _N_HALVINGS = 6
-"""Of the axes of an image: into 64 blocks."""
+"""Number of times that an axis of the image is halved, for 64 blocks."""
 
 
 def label_digest(labels: ArrayLike) -> tuple[str, ...]:
@@ -27,13 +27,13 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     Returns
     -------
     tuple of 64 str
-        Of each block, in the order of its place: 16 hexadecimal digits, of the shape of the image
-        and the labels, whatever their data type.
+        16 hexadecimal digits per block, in the order of their position, computed from the image
+        shape and the labels independently of their dtype.
 
     Notes
     -----
-    The longest axis, the first of those that are as long, is halved six times. Checksums are
-    BLAKE2b (RFC 7693).
+    The longest axis (the first of equally long ones) is halved, six times in succession. Checksums
+    are BLAKE2b (RFC 7693).
 
     Examples
     --------
@@ -41,7 +41,7 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     >>> digest = saf.metrics.label_digest(labels)
     >>> labels[0, 0] = 2
     >>> saf.metrics.compare_digests(saf.metrics.label_digest(labels), digest)
-    'other labels than where this recipe was made in 1 of 64 blocks: 1'
+    'labels differ from those of the recipe in 1 of 64 blocks: 1'
     """
     array = as_labels(labels, "labels")
     if not array.ndim:
@@ -63,13 +63,13 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
 
 
 def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
-    """Return in words whether labels are those of a recipe, by `label_digest`.
+    """Return a message on whether labels match those of a recipe, by their `label_digest`.
 
     Examples
     --------
     >>> digest = saf.metrics.label_digest(np.ones((16, 16), int))
     >>> saf.metrics.compare_digests(digest, digest)
-    'the same labels as where this recipe was made (64 of 64 blocks)'
+    'labels match those of the recipe (64 of 64 blocks)'
     """
     n_blocks = 2**_N_HALVINGS
     pairs = as_list(own, "digest"), as_list(recorded, "digest")
@@ -78,6 +78,6 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
             raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
     changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
     if not changed:
-        return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
-    text = f"other labels than where this recipe was made in {len(changed)} of {n_blocks} blocks"
+        return f"labels match those of the recipe ({n_blocks} of {n_blocks} blocks)"
+    text = f"labels differ from those of the recipe in {len(changed)} of {n_blocks} blocks"
     return f"{text}: {', '.join(changed)}"

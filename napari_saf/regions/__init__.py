@@ -1,4 +1,4 @@
-"""A hierarchy of regions: parts of labels, cut by colour and merged one pair at a time."""
+"""Region hierarchies: labels cut by colour into regions, which are merged pairwise."""
 
 from napari_saf.regions._graph import WEIGHTS, RegionGraph
 from napari_saf.regions._hierarchy import (

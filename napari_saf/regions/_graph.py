@@ -1,4 +1,4 @@
-"""Region adjacency graph and its greedy merges; `_hierarchy` holds the result."""
+"""Region adjacency graph and greedy merging. Read next: `_hierarchy`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _DESCRIBED, _CUT, JOINED = 0.65, 0.85, 0.9
 WEIGHTS = np.array(
     [-0.13, -4.06, -3.27, -3.41, -15.84, 9.87, -11.80, -0.96, -0.21, -0.30, 0.82, 0.49]
 )
-"""Weights of the cues, and bias; `benchmarks/defaults.py weights` refits them."""
+"""Weights of the cues and the bias, fitted by `benchmarks/defaults.py weights`."""
 
 
 class RegionGraph:
-    """Adjacency graph of regions; `boundaries` are lengths and gradients of `pairs`."""
+    """Adjacency graph of regions; `boundaries` are the lengths and gradients of `pairs`."""
 
     @classmethod
     def of(
@@ -121,7 +121,7 @@ class RegionGraph:
         return rows
 
     def merges(self, weights: Float64s, least: float) -> Iterator[tuple[int, int, float]]:
-        """Yield the most likely pair, small ones first, with the probability of two; then merge."""
+        """Yield the most likely pair and the probability of two regions, then merge it; repeat."""
         odds, rows = np.empty(len(self.pairs)), np.arange(len(self.pairs))
         while len(self.pairs):
             is_small = self.sizes[self.pairs[rows]].min(axis=1) < least

@@ -16,10 +16,10 @@ from napari_saf.regions._graph import JOINED, WEIGHTS, RegionGraph
 from napari_saf.regions._separate import SPECK, Separate, find_separate
 
 USUAL_LEVEL = 0.62
-"""Default level of extended regions: best mean covering on the fitted photographs."""
+"""Default level of extended regions, of best mean covering on the training photographs."""
 
 LEVEL_OF_OBJECTS = 0.1
-"""Default level of separate objects: keeps nine in ten separate nuclei apart."""
+"""Default level of separate objects, at which nine in ten nuclei remain separate."""
 
 LEAST_SHARE = 0.0025
 """Share of the labelled pixels below which regions are merged first."""
@@ -32,7 +32,7 @@ class RegionHierarchy:
     Attributes
     ----------
     finest : array of int32 of the shape of the labels
-        Regions before any merge, 1, 2, ...; 0 without label.
+        Regions before any merge, 1, 2, ...; 0 for unlabelled pixels.
     merges : array of int of shape (n_merges, 2)
         Pairs of regions in the order of merging: the second joins the first.
     heights : array of shape (n_merges,)
@@ -41,7 +41,7 @@ class RegionHierarchy:
         Number and size of separate objects (many, small and alike on a background, such as
         nuclei), for `split_objects`; (0, 0) if there are none.
     sizes : array of int of shape (n_finest + 1,)
-        Pixels of each of the finest regions; entry 0 is 0.
+        Number of pixels of each finest region; entry 0 is 0.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class RegionHierarchy:
 
     @property
     def usual_level(self) -> float:
-        """Default level: 0.62, or 0.1 where the labels are of separate objects."""
+        """Default level: 0.62, or 0.1 for labels of separate objects."""
         return LEVEL_OF_OBJECTS if self.separate.number else USUAL_LEVEL
 
     def at_level(self, level: float | None = None) -> NDArray[np.int32]:
@@ -77,14 +77,14 @@ class RegionHierarchy:
         return self.numbers_at_level(level)[self.finest]
 
     def numbers_at_level(self, level: float | None = None) -> NDArray[np.int32]:
-        """Return, of shape (n_finest + 1,), the region of each finest region at a level."""
+        """Return the region at a level of each finest region, of shape (n_finest + 1,)."""
         level = self.usual_level if level is None else level
         if not 0 <= level <= 1:
             raise InvalidInput(f"level: expected a number from 0 to 1, got {level}")
         return self._after(int(np.searchsorted(self.heights, level, side="right")))
 
     def with_count(self, n_regions: int) -> NDArray[np.int32]:
-        """Cut the hierarchy at `n_regions`; more if connected components are more."""
+        """Return `n_regions` regions, or as many as there are connected components if more."""
         if n_regions < 1:
             raise InvalidInput(f"n_regions: expected 1 or more, got {n_regions}")
         n_merges = int(self.finest.max()) - n_regions
@@ -110,7 +110,7 @@ def merge_regions(
     progress: Callable[[float], object] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> RegionHierarchy:
-    """Build a region hierarchy of a label image, by merging the most likely pairs first.
+    """Build a region hierarchy of a label image by merging the most likely pairs first.
 
     Parameters
     ----------
@@ -123,11 +123,11 @@ def merge_regions(
         belong to no region.
     least_share : float, optional
         0 to 1; regions of a smaller share of the labelled pixels are merged first. None: 0.0025,
-        and less if the labels are of many separate objects that are smaller.
+        or less for labels of many separate objects that are smaller.
     progress : callable, optional
         Called with the completed share of the work, 0 to 1.
     cancelled : callable
-        Polled; once it returns True, Cancelled is raised.
+        Polled; Cancelled is raised once it returns True.
 
     Returns
     -------
@@ -136,19 +136,19 @@ def merge_regions(
     Raises
     ------
     InvalidInput
-        If the labels are not integers from 0, all are 0, or the shapes disagree.
+        If the labels are not integers >= 0, all are 0, or the shapes disagree.
 
     Notes
     -----
     Labels are cut by the nearest of eight means of the blurred colours; the connected components,
     except narrow strips, are the finest regions. The most likely pair of neighbours is merged, and
-    compared anew with its neighbours (as Arbelaez, Maire, Fowlkes and Malik,
-    https://doi.org/10.1109/TPAMI.2010.161, who merge by boundaries alone). The log odds that two
-    regions are one are linear in the earth mover's distances of their histograms of lightness,
-    colour (L*a*b*) and local contrast, the mean gradients along their common boundary, their sizes,
-    and the share of the smaller one's boundary that is common. The weights were fitted to 120
-    photographs with human segmentations. The time is linear in the number of pixels: there are at
-    most 2,000 finest regions, smaller components join the nearest one.
+    compared again with its neighbours (as by Arbelaez, Maire, Fowlkes and Malik,
+    https://doi.org/10.1109/TPAMI.2010.161, who use boundaries alone). The log odds of a merge are
+    linear in the earth mover's distances of the histograms of lightness, colour (L*a*b*) and local
+    contrast, the mean gradients along the common boundary, the sizes, and the share of the common
+    boundary in that of the smaller region. The weights were fitted to 120 photographs with human
+    segmentations. The time is linear in the number of pixels: there are at most 2,000 finest
+    regions, smaller components join the nearest one.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def merge_regions(
     if channel_axis is None and is_rgb(pixels.shape) and pixels.shape[-1] == 4:
         array = np.where(pixels[..., 3] > 0, array, 0)
     if not array.any():
-        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
+        raise InvalidInput("labels: expected at least one labelled pixel, all are 0")
 
     def report(share: float) -> None:
         raise_if(cancelled)

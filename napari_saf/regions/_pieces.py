@@ -1,4 +1,4 @@
-"""Pixel descriptors, and the finest regions: labels cut by colour."""
+"""Pixel descriptors, and the finest regions, which are labels cut by colour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ABSORBED = 0.15
 """Share of the least size below which components join the nearest one at once."""
 MOST_COMPONENTS = 2000
 _N_COLOURS, _BLUR, _LEAST_WIDTH = 8, 2.0, 7
-"""Number of mean colours that labels are cut by, their blur, and the least piece width."""
+"""Number of mean colours by which labels are cut, blur of the colours, and least piece width."""
 
 Report = Callable[[float], object]
 
@@ -63,7 +63,7 @@ def describe(channels: Array, report: Report = ignore) -> tuple[list[Floats], Fl
     texture = np.log(np.sqrt(np.maximum(variance, 0)) + 0.01)
     report(0.25)
     smooth = gaussian_filter(colour, (_SMOOTH,) * n_axes + (0,))
-    differing = [plane for plane in np.moveaxis(colour, -1, 0) if plane.any()]  # of grey: one
+    differing = [plane for plane in np.moveaxis(colour, -1, 0) if plane.any()]  # one if grey
     sought = [(k, plane, width) for k, width in enumerate(_WIDTHS) for plane in differing]
     sought.append((len(_WIDTHS), texture, _AROUND))
     gradients = np.zeros((len(_WIDTHS) + 1, *light.shape), np.float32)

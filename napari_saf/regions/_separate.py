@@ -15,7 +15,7 @@ _LEAST_GROUND = 0.4
 _LEAST_NUMBER = 10
 """Minimum effective number of objects, (sum of sizes)^2 / sum of sizes^2."""
 _MOST_OF_ONE = 0.05
-"""Maximum share of the labelled pixels in any other component."""
+"""Maximum share of the labelled pixels in each other component."""
 SPECK = 0.125
 """Share of the usual size below which components are not counted."""
 
@@ -32,7 +32,7 @@ class Separate(NamedTuple):
 
 
 def find_separate(labels: Integers) -> Separate:
-    """Find many small, alike components on a background; the size is their mean over pixels."""
+    """Detect many small, similar components on a background; the size is their mean over pixels."""
     parts = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())[1:].astype(float)
     if not len(sizes):

@@ -1,4 +1,4 @@
-"""Borders between labels, moved onto the edges of the image."""
+"""Sharpening: movement of label borders onto image edges."""
 
 from napari_saf.sharpening._sharpen import Part as Part
 from napari_saf.sharpening._sharpen import Sharpener as Sharpener

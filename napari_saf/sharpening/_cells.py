@@ -1,4 +1,4 @@
-"""Local label shares and Gaussian models of the image on a grid of cells; `_sweeps` follows."""
+"""Local label shares and Gaussian image models on a grid of cells. Read next: `_sweeps`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Labels = Integers
 NOWHERE = -1
 """Label of pixels outside the mask."""
 LEVELS = 16 * 255
-"""Integer levels of a channel's range; sums of integers are exact in any order."""
+"""Integer levels of a channel's range, as sums of integers are exact in any order."""
 _NOISE = (6.0 / 255) ** 2
 """Minimum variance of a label, in squares of the channel's range."""
 _N_SLOTS, _N_CANDIDATES = 3, 4
@@ -29,15 +29,15 @@ _AROUND = 2
 _MODEL = {2: 5, 3: 2}
 """Radius, in cells, of the window for label models, by number of axes."""
 N_CELLS = {axes: cells + _AROUND + 1 for axes, cells in _MODEL.items()}
-"""Radius, in cells, on which borders depend, by number of axes."""
+"""Radius, in cells, of the neighbourhood on which borders depend, by number of axes."""
 _NOT_CORE = 1 / 128
 """Weight in the models of cells next to another label, which may be mislabelled."""
 _BESIDE, _ON = (4.0, 1.0), (24.0, 16.0)
-"""(share weight, margin) for borders off edges, and for borders on edges."""
+"""(share weight, margin) for borders that are off image edges, and for borders on them."""
 _RATIOS = 0.35, 0.55
 """Range of the ratio of model agreement at borders to that in the interior."""
 _CHUNK, _SAMPLE = 2**16, 8192
-"""Pixels per chunk, and cells sampled to judge how well borders lie on edges."""
+"""Pixels per chunk, and cells sampled to measure the agreement of borders with edges."""
 
 
 def chunks_of(at: Int64s, n_pixels: int = 16) -> list[Int64s]:
@@ -47,7 +47,7 @@ def chunks_of(at: Int64s, n_pixels: int = 16) -> list[Int64s]:
 
 
 class Cells:
-    """Grid of pixel cells with a rim of `NOWHERE`; the last axis of arrays is the cell."""
+    """Grid of pixel cells padded by `NOWHERE`; the last axis of arrays is the cell."""
 
     def __init__(self, labels: Labels, image: NDArray[np.int16], sides: Sequence[int]) -> None:
         self.sides = tuple(sides)
@@ -79,7 +79,7 @@ class Cells:
         return np.ravel_multi_index(indices, [n + 2 * self.rim for n in self.grid])
 
     def offsets(self, radius: int) -> tuple[Int64s, Int64s]:
-        """Return the positions in a window of cells, and their flat offsets in the padded grid."""
+        """Return the positions in a window of cells and their flat offsets in the padded grid."""
         steps = range(-radius, radius + 1)
         positions = np.array(list(itertools.product(steps, repeat=len(self.grid))))
         strides = np.cumprod([1, *[n + 2 * self.rim for n in self.grid[:0:-1]]])[::-1]
@@ -125,7 +125,7 @@ class Cells:
 
 
 def most_frequent(labels: Labels, weights: Float64s, count: int) -> tuple[Labels, Float64s]:
-    """Return the `count` labels of largest weight per column, and weights; ties by number."""
+    """Return the `count` labels of largest weight per column, ties by number, and their weights."""
     n = labels.shape[1]
     order = np.argsort(labels, axis=0, kind="stable").T
     ranked = np.take_along_axis(labels.T, order, axis=1)
@@ -148,7 +148,7 @@ def most_frequent(labels: Labels, weights: Float64s, count: int) -> tuple[Labels
 
 
 def _shares(sides: Sequence[int], offsets: Int64s, width: int) -> Float32s:
-    """Return integer tent weights (m, n_offsets) of neighbouring cells, 0 from `width` cells on."""
+    """Return integer tent weights (m, n_offsets) of neighbouring cells, 0 beyond `width` cells."""
     weights = np.ones((1, len(offsets)), np.float32)
     for side, steps in zip(sides, offsets.T, strict=True):
         middles = 2 * np.arange(side) + 1 - side  # in units of half a pixel
@@ -159,7 +159,7 @@ def _shares(sides: Sequence[int], offsets: Int64s, width: int) -> Float32s:
 
 
 class Chunk:
-    """Band cells with the same number of candidate labels: shares and model distances."""
+    """Label shares and model distances of band cells with equal numbers of candidate labels."""
 
     def __init__(self, cells: Cells, at: Int64s, candidates: Labels) -> None:
         self.at, self.candidates = at, candidates
@@ -173,7 +173,7 @@ class Chunk:
         shares, votes = np.einsum("wmo,kon->wkmn", weights, label_counts)
         self.shares = shares / np.maximum(shares.sum(axis=0), np.float32(1))
         self.distances, self.is_known = self._distances(cells, band)
-        # Of equal votes the current label counts more, then the one whose model is nearer.
+        # Ties go to the current label, then to the label of the nearer model.
         votes = (
             votes.astype(float)
             + 0.5 * (self.current == candidates[:, None])
@@ -186,7 +186,7 @@ class Chunk:
         n_labels, n_channels = len(self.candidates), len(cells.values)
         sums = np.zeros((n_labels, len(band), 1 + 2 * n_channels))
         steps, offsets = cells.offsets(_MODEL[len(cells.grid)])
-        for offset in offsets[steps.sum(axis=1) % 2 == 0].tolist():  # every second is enough
+        for offset in offsets[steps.sum(axis=1) % 2 == 0].tolist():  # a checkerboard suffices
             around = band + offset
             rows, first = cells.sums.take(around, axis=0), cells.labels[0].take(around)
             for label, total in zip(self.candidates, sums, strict=True):
@@ -195,7 +195,8 @@ class Chunk:
         weights = np.maximum(weights, 1e-9)
         means = first / weights
         variances = np.maximum(second / weights - means**2, 0) + _NOISE * LEVELS**2
-        # Half way to a common one: what is blurred lies between, and is not of the wider model.
+        # Variances are shrunk half way to a common one: blurred pixels lie between the means and
+        # would otherwise get the label of the wider model.
         variances = np.sqrt(variances * np.exp(np.log(variances).mean(axis=1, keepdims=True)))
         values = cells.values.reshape(n_channels, len(self.current), -1)[..., self.at]
         distances = np.zeros((n_labels, *self.current.shape), np.float32)
@@ -213,7 +214,7 @@ class Chunk:
         return distances - distances.min(axis=0), is_known
 
     def decided(self, weight: float, margin: float) -> Labels:
-        """Return the voted labels, or those that score better by `margin`."""
+        """Return the voted labels, or labels with a score better by `margin`."""
         logs = np.log(np.maximum(self.shares, np.float32(1e-4)))
         scores = np.float32(weight) * logs - 3 * self.distances
         best = scores.max(axis=0)
@@ -224,7 +225,7 @@ class Chunk:
         return np.where(is_candidate, decided, self.current)
 
     def agreements(self) -> tuple[Float32s, Float32s]:
-        """Return label shares, and the model probability of the label of largest share."""
+        """Return label shares and the model probability of the label of largest share."""
         top = self.shares.argmax(axis=0)[None]
         top_distances = np.take_along_axis(self.distances, top, axis=0)[0]
         distances = self.distances.copy()
@@ -259,7 +260,7 @@ def moved(
 
 
 def strength_of(parts: Sequence[tuple[Labels, NDArray[np.int16]]], sides: Sequence[int]) -> float:
-    """Return the weight of the image, 0 to 1: large where borders do not lie on its edges."""
+    """Return the weight of the image, 0 to 1, large if borders are off its edges."""
     bands = [_border_chunks(*part, sides) for part in parts]
     step = max(1, sum(len(at) for _, chunks in bands for at, _ in chunks) // _SAMPLE)
     samples = [
@@ -271,13 +272,13 @@ def strength_of(parts: Sequence[tuple[Labels, NDArray[np.int16]]], sides: Sequen
 
 
 _Numbers = tuple[Int64s, Labels]
-"""Indices of cells, and their candidate labels (n_candidates, n)."""
+"""Indices of cells and their candidate labels (n_candidates, n)."""
 
 
 def _border_chunks(
     labels: Labels, image: NDArray[np.int16], sides: Sequence[int]
 ) -> tuple[Cells, list[_Numbers]]:
-    """Return cells, and chunks of those near borders with equally many candidates."""
+    """Return the cells, and chunks of cells near borders with equal numbers of candidates."""
     cells = Cells(labels, image, sides)
     if not len(cells.at):
         return cells, []

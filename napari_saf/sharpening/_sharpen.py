@@ -1,4 +1,4 @@
-"""Movement of label borders onto image edges, in a narrow band of pixels."""
+"""Movement of label borders onto image edges within a narrow band. Read next: `_cells`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ def sharpen_labels(
     r"""Move the borders of labels onto the edges of the image.
 
     Only pixels near a border change. No label is lost: the centre lines of thin parts and small
-    objects, down to single pixels, stay.
+    objects, down to single pixels, are preserved.
 
     Parameters
     ----------
     labels : array of int
-        Label image in 2-D or 3-D. 0, the background, is a label like the others: objects grow into
-        it and shrink.
+        Label image in 2-D or 3-D. The background, 0, is treated like any other label.
     image : array
         Image of that shape, with or without channels, of any type and range.
     channel_axis : int, optional
@@ -60,32 +59,33 @@ def sharpen_labels(
         Approximate maximal displacement of borders, in pixels. None: twice the step length of the
         borders, from 4 to 16, which fits labels of a downsampled image.
     strength : float, optional
-        Weight of the image, from 0 (borders are merely smoothed along edges) to 1. None: the lower,
-        the better borders already lie on edges.
+        Weight of the image, from 0 (borders are only smoothed along edges) to 1. None: chosen, low
+        if borders already coincide with edges.
 
     Returns
     -------
-    array of the type and shape of the labels
+    array of the dtype and shape of the labels
 
     Raises
     ------
     InvalidInput
-        If the labels are not integers from 0, shapes disagree, or pixels are not finite.
+        If the labels are not integers >= 0, shapes disagree, or pixels are not finite.
 
     Notes
     -----
-    Cells of half the reach a side are averaged. Around each cell a label has a Gaussian model of
-    the n channels, from cells that touch no other label. A pixel becomes the label of the largest
+    Pixels are averaged over cells with sides of half the reach. Around each cell, a label has a
+    Gaussian model of the n channels, fitted to cells that touch no other label. A pixel gets the
+    label of largest
 
     .. math:: \lambda \log p_l - \frac 3 n \sum_c
         \frac{(I_c - m_{lc})^2}{2 v_{lc}} + \frac 1 2 \log v_{lc}
 
-    with the share :math:`p_l` of the label around, if that is better by a margin than the label
-    that the shares alone give; two sweeps of a majority in 5 x 5 pixels, weighted by their
-    likeness, follow. How much better a model is than the others just within the borders, compared
-    with further inside, tells how well they lie on edges, and chooses :math:`\lambda` and margin.
+    with the local share :math:`p_l` of the label, if this exceeds by a margin the score of the
+    label of largest share; two sweeps of a majority filter of 5 x 5 pixels, weighted by similarity,
+    follow. :math:`\lambda` and the margin depend on how well the models fit just inside the
+    borders relative to the interior, which measures the agreement of borders with edges.
 
-    Labels are the same whatever the number of threads.
+    Labels do not depend on the number of threads.
 
     Examples
     --------
@@ -103,8 +103,8 @@ def sharpen_labels(
         finite |= ~inside
     if not finite.all():
         raise InvalidInput(
-            f"image: expected finite numbers, {np.count_nonzero(~finite)} pixels are not; a mask "
-            "leaves them out"
+            f"image: expected finite numbers, {np.count_nonzero(~finite)} pixels are NaN or "
+            "infinite; exclude them with a mask"
         )
     if strength is not None and not 0 <= strength <= 1:
         raise InvalidInput(f"strength: expected a number from 0 to 1, got {strength!r}")
@@ -123,9 +123,9 @@ Part = tuple[Labels, Array, Mask]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharpener:
-    """`sharpen_labels` of an image or of its parts, by statistics of the whole image.
+    """Sharpener of an image or its parts by statistics of the whole image, see `sharpen_labels`.
 
-    The `ranges` of channels, the `noise` and the `strength`, the weight of the image.
+    The statistics are the `ranges` of channels, the `noise` and the `strength` of the image.
     """
 
     reach: int
@@ -143,7 +143,7 @@ class Sharpener:
         strength: float | None = None,
         all_over: Sequence[Part] | None = None,
     ) -> Sharpener:
-        """Fit a sharpener to `parts` of an image; ranges and noise to `all_over`, if given."""
+        """Fit a sharpener to `parts` of an image; ranges and noise to `all_over`, if not None."""
         side = (reach + 1) // 2
         sides = tuple(min(side, max(1, n // 8)) for n in shape)
         samples = parts if all_over is None else all_over
@@ -164,14 +164,14 @@ class Sharpener:
         return min((self.reach + 1) // 2, _THIN)
 
     def aligned(self, region: Sequence[slice], shape: Sequence[int]) -> tuple[slice, ...]:
-        """Return the smallest region of whole cells that covers another."""
+        """Return the smallest region of whole cells that contains `region`."""
         return tuple(
             slice(span.start // side * side, min(-(-span.stop // side) * side, n))
             for span, side, n in zip(region, self.sides, shape, strict=True)
         )
 
     def __call__(self, labels: Labels, channels: Array, inside: Mask = None) -> Labels:
-        """Sharpen the labels of a part that begins and ends with cells."""
+        """Return the sharpened labels of a part that consists of whole cells."""
         masked, scaled = self._prepared(labels, channels, inside)
         sharpened = moved(masked, scaled, self.sides, self.strength)
         sharpened = swept(sharpened, scaled, self.noise)
@@ -183,7 +183,7 @@ class Sharpener:
     def _prepared(
         self, labels: Labels, channels: Array, inside: Mask
     ) -> tuple[Labels, NDArray[np.int16]]:
-        """Return labels, `NOWHERE` outside the mask, and integer channels, first."""
+        """Return labels, `NOWHERE` outside the mask, and the integer image, channels first."""
         dtype = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
         masked: Labels = labels.astype(dtype)
         if inside is not None:

@@ -15,7 +15,7 @@ from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, mos
 _SWEEP, _N_SWEEPS = 2, 2
 """Radius of the majority window, and number of sweeps."""
 _LIKE, _SHIFT = LEVELS * 20 / 255, 10
-"""Channel difference of likeness exp(-3/2), and bits dropped from squared differences."""
+"""Channel difference of similarity exp(-3/2), and bits dropped from squared differences."""
 
 
 def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
@@ -37,7 +37,7 @@ def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
             for value, middle in zip(values, centres, strict=True):
                 apart += np.square(np.subtract(value.take(there), middle, dtype=np.int32))
             likeness.take(apart >> _SHIFT, out=weights[k], mode="clip")
-        weights[len(offsets) // 2] += 1  # of equal sums that of the label of the pixel is larger
+        weights[len(offsets) // 2] += 1  # ties go to the current label of the pixel
         weights[around == NOWHERE] = 0
         high = around.max(axis=0)
         low = np.where(around == NOWHERE, high, around).min(axis=0)
@@ -52,7 +52,7 @@ def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
         majorities = np.concatenate([flat[:0], *in_threads(majority, chunks_of(at))])
         changed = at[majorities != flat[at]]
         flat[at] = majorities
-        near = np.zeros(flat.size, bool)  # elsewhere the majority stays what it is
+        near = np.zeros(flat.size, bool)  # the majority is unchanged elsewhere
         for offset in offsets.tolist():
             near[changed + offset] = True
         at = np.flatnonzero(near & (flat != NOWHERE))
@@ -60,7 +60,7 @@ def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
 
 
 def noise_of(images: Sequence[NDArray[np.int16]]) -> float:
-    """Return the noise variance of differences of neighbours."""
+    """Return the noise variance of differences between neighbours."""
     rows = [image[:, :: max(1, image.shape[1] // 128)] for image in images]
     samples = [np.diff(row, axis=-1).reshape(len(row), -1).astype(float) for row in rows]
     sample = np.concatenate(samples, axis=1)
@@ -68,7 +68,7 @@ def noise_of(images: Sequence[NDArray[np.int16]]) -> float:
 
 
 def _likeness(n_channels: int, noise: float) -> Float64s:
-    """Return similarities by summed squared difference, in steps of 2^`_SHIFT`; noise widens."""
+    """Return similarities by summed squared difference, in steps of 2^`_SHIFT`."""
     width = n_channels * (_LIKE**2 / 3 + noise)
     squares = np.arange(int(16 * width) >> _SHIFT) * 2.0**_SHIFT
     return np.asarray(np.rint(1024 * np.exp(-squares / (2 * width))))
@@ -102,7 +102,7 @@ def with_thin_parts(labels: Labels, original: Labels, width: int) -> Labels:
     alike = flat[around] == flat[at]
     is_lost = is_changed.copy()
     pending = np.arange(len(at))
-    while True:  # what touches pixels that are kept is a part of an object that is
+    while True:  # components that touch preserved pixels belong to preserved objects
         touches = (alike[:, pending] & ~is_lost[around[:, pending]]).any(axis=0)
         if not touches.any():
             break

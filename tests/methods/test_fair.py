@@ -394,7 +394,7 @@ def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        (None, "groups: expected groups to spread the labels over, got none"),
+        (None, "groups: expected groups, got none"),
         (np.ones(120, int), "groups: expected two or more groups, got one"),
         (np.arange(120) % 2, "groups: expected two or more groups, got one"),
     ],

@@ -226,7 +226,7 @@ def test_any_weighted_graph():
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (saf.AssignmentFlow(), "prototypes: expected those of a result, or strokes"),
+        (saf.AssignmentFlow(), "prototypes: expected an array, such as the prototypes of a result"),
         (saf.AssignmentFlow(prototypes=np.ones((3, 2))), r"expected shape \(2 or more, 1\)"),
         (saf.AssignmentFlow(prototypes=np.ones((1, 1))), "2 or more"),
         (saf.AssignmentFlow(prototype_labels=[1, 2]), "one for each of 0 prototypes"),

@@ -90,8 +90,8 @@ def test_a_group_that_is_missing_counts_only_if_it_is_wanted():
         (np.ones(4), np.ones(4, int), "labels: expected whole numbers"),
         (np.ones(4, int), np.ones(4), "groups: expected whole numbers"),
         (-np.ones(4, int), np.ones(4, int), "labels: expected 0, 1, 2, ..., got -1"),
-        (np.ones(4, int), np.zeros(4, int), "labels and groups: expected a node"),
-        (np.array([], int), np.array([], int), "labels and groups: expected a node"),
+        (np.ones(4, int), np.zeros(4, int), "labels and groups: expected at least one node"),
+        (np.array([], int), np.array([], int), "labels and groups: expected at least one node"),
     ],
 )
 def test_bad_labels_and_groups_are_named(labels, groups, said):
