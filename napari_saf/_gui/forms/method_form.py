@@ -162,7 +162,7 @@ class MethodForm(OptionsForm):
         self.box.choose(next((item for item in self.box.values() if item.name == name), None))
 
     def plain_values(self) -> PlainValues:
-        """Return the method and its parameters as JSON values; only the former if one is invalid."""
+        """Return the method and its parameters as JSON values; only the first if one is wrong."""
         plain: PlainValues = {"method": self.method.name}
         with suppress(SafError):
             values = self.values().items()
