@@ -156,8 +156,8 @@ def test_what_is_of_one_image_alone_is_told(taught, model, open_on, settle, othe
     export.labels.choose(taught.result)
     export.applying.image.choose(other)
     assert not export.applying.button.isEnabled()
-    assert "no prototypes" in export.applying.button.toolTip()
-    assert "no prototypes" in export.repeat.summary.text()
+    assert "prototypes for other images" in export.applying.button.toolTip()
+    assert "prototypes for other images" in export.repeat.summary.text()
 
 
 def test_channels_that_do_not_fit_are_told_in_the_words_of_images(taught, model, settle):
