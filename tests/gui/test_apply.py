@@ -156,8 +156,8 @@ def test_what_is_of_one_image_alone_is_told(taught, model, open_on, settle, othe
     export.labels.choose(taught.result)
     export.applying.image.choose(other)
     assert not export.applying.button.isEnabled()
-    assert "taught nothing" in export.applying.button.toolTip()
-    assert "taught nothing" in export.repeat.summary.text()
+    assert "prototypes for other images" in export.applying.button.toolTip()
+    assert "prototypes for other images" in export.repeat.summary.text()
 
 
 def test_channels_that_do_not_fit_are_told_in_the_words_of_images(taught, model, settle):
@@ -201,7 +201,7 @@ def test_files_in_the_way_are_named(taught, folder, settle):
         (results / "other.recipe.json").unlink()
     taught.applying.button.click()
     settle(taught)
-    assert taught.status.is_error and "redo what is there" in taught.status.text
+    assert taught.status.is_error and "replace existing results" in taught.status.text
 
 
 def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, open_on, tmp_path):

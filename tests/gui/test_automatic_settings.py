@@ -72,7 +72,7 @@ def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke, qtbo
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
     qtbot.waitUntil(lambda: texts[-1:] == [dock.status.text], timeout=TIMEOUT)
-    assert any(text.startswith("first labels; looking for what") for text in texts)
+    assert any(text.startswith("first labels; choosing settings") for text in texts)
     ended = {text.partition("\n")[2] for text in texts if text.startswith("converged")}
     assert ended == {"automatic: colour and surroundings, scale 7, 480 px"}
     assert dock.status.text.startswith("converged")
@@ -85,7 +85,7 @@ def test_it_is_said_at_once_that_settings_are_looked_for(dock, stroke, monkeypat
     monkeypatch.setattr(dock.automatic, "chooser", lambda job: lambda cancelled: "")
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
-    assert texts[0].startswith("first labels; looking for what")
+    assert texts[0].startswith("first labels; choosing settings")
     assert dock.status.text.startswith("converged")
 
 

@@ -239,7 +239,7 @@ def test_layers_that_go_or_change_on_the_way_are_left_alone(dock, labels, model,
         settle(dock)
         assert np.array_equal(labels.data, now)
         if "mask" in model.layers:
-            assert "changed meanwhile" in dock.status.text
+            assert "edited meanwhile" in dock.status.text
             labels.data = jagged(scene()[0])
     assert dock.labels.layer is None and not dock.button.isEnabled()
     dock.start()  # of nothing
@@ -316,7 +316,7 @@ def test_what_cannot_be_sharpened_is_refused_in_words(model, open_on, settle):
             model.add_labels([mask, mask[::2, ::2]], multiscale=True),
         ],
         "duplicate": [model.add_labels(read_only)],
-        "shape and the scale": [
+        "shape and scale": [
             model.add_labels(mask[:90], translate=(60, 0)),
             model.add_labels(mask, scale=(2, 2)),
         ],

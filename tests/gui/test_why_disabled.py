@@ -68,9 +68,9 @@ def test_a_run_does_not_go_on(change, words):
     [
         ({"has_labels": False, "image_fits": False}, "no labels"),
         ({"are_strokes": True, "is_in_memory": False}, "strokes"),
-        ({"is_in_memory": False}, "in a terminal"),
+        ({"is_in_memory": False}, "use a terminal"),
         ({"can_change": False}, "duplicate the layer"),
-        ({"image_fits": False}, "no image of the shape"),
+        ({"image_fits": False}, "open an image with the shape"),
     ],
 )
 def test_borders_do_not_move(change, words):

@@ -1,1 +1,1 @@
-"""What all docks have in common: runs, tasks, keys, help, their end."""
+"""Base class and shared widgets of the docks: keys, help, tables, batch and tiled labelling."""

@@ -1,4 +1,4 @@
-"""Apply to image or folder: what labels open images and files as one was labelled."""
+"""Apply to image or folder: label open images or files with the model of a labelled image."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ from napari_saf.project import Model
 BUSY = "wait for the end, or stop"
 _FILES = object()
 _FILES_TEXT = "a file or folder …"
-_SAVE_HELP = "Keep what each label looks like in a small file, to label other images with."
-_REDO = "redo what is there"
-_NEEDS_STROKES = "the strokes taught nothing that holds for other images"
+_SAVE_HELP = "Save the prototypes of the labels in a small file, to label other images with."
+_REDO = "replace existing results"
+_NEEDS_STROKES = "no prototypes for other images were learned from the strokes"
 _WIDTH, _MARGIN = 420, 10
 _ROWS = {
     "image": ("Apply to", "An open image, or files."),
-    "source": ("Images in", "A folder, all images of which are labelled, or one file."),
-    "results": ("Results in", "The folder for the labels; it is made if need be."),
+    "source": ("Images in", "A folder of images, or one image file."),
+    "results": ("Results in", "The folder for the labels; it is created if it does not exist."),
     "brightness": ("Brightness", BRIGHTNESS_HELP),
-    "maps": ("Probabilities", "Maps of how much each pixel is of each label, as files (W)."),
-    "overwrite": ("", "Without this, images that have labels from here are skipped."),
+    "maps": ("Probabilities", "File type for maps of label probabilities per pixel (W)."),
+    "overwrite": ("", "Otherwise images with results in the folder are skipped."),
 }
 _FILE_ROWS = ("source", "results", "maps", "overwrite")
 
 
 @dataclasses.dataclass(frozen=True)
 class ApplyRequest:
-    """What to label as an image was labelled: an open image, or files from a source to a folder.
+    """Target of a model: an open image, or a file or folder with an output folder.
 
-    `rescale` as for `Pipeline.problem`; `maps` is the suffix of maps of probabilities, if any.
+    `rescale` as for `Pipeline.problem`; `maps` is the file suffix of probability maps, if any.
     """
 
     image: Image | None = None
@@ -84,11 +84,11 @@ class ApplyRequest:
 
 
 class ApplyDialog(QDialog):
-    """Asks for an open image, or for files, and sends that as a request.
+    """Dialog for the target of a model, an open image or files, emitted as an `ApplyRequest`.
 
-    It shows the status of the panel, and stops its work. `row` are the buttons that open the dialog
-    on an image or on files. A dock that `has_classifier` is asked to save it, with a path and
-    whether images are rescaled. The images are those that fit.
+    It mirrors the status of the panel and can stop its work. `row` holds the buttons that open the
+    dialog for an image or for files. If `has_classifier`, a save button emits the path and
+    whether images are rescaled. Only layers for which `fits` returns True are offered.
     """
 
     apply_asked = Signal(object)
@@ -120,13 +120,13 @@ class ApplyDialog(QDialog):
         self.maps = Choice([("none", ""), *((x, x) for x in io.PROBABILITY_SUFFIXES)])
         self.overwrite, self.status = QCheckBox(_REDO), StatusArea()
         self.button = create_button("Apply", help, self.apply)
-        self.stop = create_button("Stop", "End the work; what is done stays.", panel.stop)
+        self.stop = create_button("Stop", "Stop; finished results are kept.", panel.stop)
         self.stop.setEnabled(False)
         self.save = create_button("Save classifier …", _SAVE_HELP, self._ask_to_save)
         self._rows, self.row = FormSection(), QWidget()
         for name, (text, tooltip) in _ROWS.items():
             self._rows.add_row(text, getattr(self, name), tooltip)
-        close = create_button("Close", "Work goes on.", self.close)
+        close = create_button("Close", "Close the window; the work continues.", self.close)
         buttons = create_row(self.button, self.stop, close)
         fill_layout(QVBoxLayout(self), self._rows, buttons, self.status)
         self.layout().setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
@@ -154,12 +154,11 @@ class ApplyDialog(QDialog):
 
     @property
     def takes_files(self) -> bool:
-        """Whether a file or folder is to be labelled, and no layer."""
+        """Whether a file or folder is the target, not a layer."""
         return self.image.value is _FILES
 
     @property
     def request(self) -> ApplyRequest:
-        """What is chosen here."""
         rescale = self.brightness.value if self.has_brightness else None
         if not self.takes_files:
             return ApplyRequest(self.layer, rescale=rescale)
@@ -178,7 +177,7 @@ class ApplyDialog(QDialog):
         self.save_asked.emit(path, self.brightness.value)
 
     def ask(self, *clicked: object, to_files: bool) -> None:
-        """Show the dialog, for files or for an open image; it leaves the viewer usable."""
+        """Show the dialog, non-modal, for files or for an open image."""
         if to_files or self.takes_files:
             self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
         current = self._panel.current_image
@@ -187,7 +186,7 @@ class ApplyDialog(QDialog):
         if len(images) == 1 and not to_files and self.layer in (None, current):
             self.image.choose(images[0])
         if not self._panel.is_busy:
-            self.status.reset()  # of what the dock did before
+            self.status.reset()  # clear messages of earlier work
         self.adjustSize()
         self.show()
         self.raise_()
@@ -207,7 +206,7 @@ class ApplyDialog(QDialog):
             enable(button, "" if why_not == BUSY else why_not, self._help)
 
     def _on_began(self, job: RunJob) -> None:
-        """Show the brightness of what is applied, which may have been suggested."""
+        """Show the brightness option of the applied job, which a suggestion may have changed."""
         if job.is_applied:
             self.take_brightness(job.image_job.options)
 
@@ -223,7 +222,7 @@ class ApplyDialog(QDialog):
         self.changed.emit()
 
     def _suggest_results(self) -> None:
-        """Suggest a folder beside that of the images, unless another was chosen."""
+        """Suggest an output folder next to the source, unless the user chose another."""
         source = self.source.path
         if source is not None and self.results.path in (None, self._suggested):
             results = source.with_name(f"{source.name}_labels") if source.name else source
@@ -243,12 +242,12 @@ def start_applying(
     title: str = "",
     strokes: Labels | None = None,
 ) -> None:
-    """Label what is asked for, in a run or a task; see `repeat_job`, `ApplyOptions`.
+    """Apply a model: a run on an open image (`repeat_job`) or a task on files (`ApplyOptions`).
 
-    A dictionary, which has its arguments, labels files only.
+    Dictionary models, with the arguments `dictionary`, apply to files only.
     """
     if request.source is not None and request.results is not None:
-        if isinstance(learned, Pipeline):  # the maps are those chosen here
+        if isinstance(learned, Pipeline):  # the request decides on probability maps
             learned = dataclasses.replace(learned, probabilities=None)
         options = ApplyOptions(
             scaling=request.rescale,
@@ -278,7 +277,7 @@ def save_classifier(panel: RunPanel, path: str, prototypes: PrototypeSet) -> Non
 
 
 def why_not_repeated(recipe: Pipeline) -> str:
-    """Return why a recipe labels no other images; empty where it does."""
+    """Return why a recipe cannot be applied to other images; empty if it can."""
     if recipe.options is None:
         return "the run was on a graph, not on an image"
     try:
@@ -297,9 +296,9 @@ def _apply_to_files(
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> tuple[str, bool]:
-    """Label the images of a folder, or one file; report a fraction and a text.
+    """Label one file or the images of a folder; report the progress (fraction, text).
 
-    Return a summary with the names of images that failed, and whether all did.
+    Return a summary that names failed images, and whether all images failed.
     """
     paths, outcomes = io.find_images([source]), defaultdict(list)
     n_images = len(paths)
@@ -319,7 +318,7 @@ def _apply_to_files(
         f"{format_count(len(done))} of {counted(n_images, 'image')} done, in {results.name}{mean}"
     ]
     if skipped:
-        lines.append(f"{format_count(len(skipped))} skipped: results were there")
+        lines.append(f"{format_count(len(skipped))} skipped: results exist")
     n_left = n_images - len(done) - len(skipped) - len(failed)
     if n_left:
         lines.append(f"stopped, {format_count(n_left)} left")
@@ -340,15 +339,15 @@ def repeat_job(
     title: str = "",
     strokes: Labels | None = None,
 ) -> RunJob:
-    """Return the run that repeats a recipe on an image layer, in the colours of its prototypes.
+    """Return a job that applies a recipe to an image layer, in the colours of its prototypes.
 
-    An image with the axes of the first one is sliced as the `labels` that the recipe made; of one
-    with more axes than were labelled, the slice on screen is labelled. `rescale` as for
-    `Pipeline.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
-    axes or channels of the image do not fit.
+    An image with the axes of the original is sliced like `labels`, the layer of the recipe; if it
+    has more axes than were labelled, the displayed slice is labelled. `rescale` as for
+    `Pipeline.problem`; the new layer gets the title and is placed below the strokes. Raises
+    InvalidInput if the axes or channels of the image do not match.
     """
     recipe = recipe.for_others()
-    assert recipe.options is not None  # else nothing is offered
+    assert recipe.options is not None  # without options, the buttons are disabled
     across, channel = _cut(viewer, recipe.options, image, labels)
     region = placement.ImageRegion(
         image, channel, placement.positions_on_screen(viewer, image, across)
@@ -395,8 +394,8 @@ def _cut(
 ) -> tuple[tuple[int, ...], int | None]:
     """Return the axes of an image that are fixed at one position, and its channel axis.
 
-    An image with the axes of the first labelled image is sliced as that one. Of any other image
-    the last axes are labelled: as many as before, or as many as are on screen if that is unknown.
+    An image with the axes of the original is sliced like it. Otherwise the last axes are
+    labelled: as many as in the original, or as many as are displayed if that is unknown.
     """
     has_channels = options.channel_axis is not None and not image.rgb
     recorded = None if labels is None else placement.image_axes_of(labels)

@@ -1,4 +1,4 @@
-"""What every dock is: a widget with a life, a layout, keys, and values that projects keep."""
+"""Base class of the docks: lifetime, layout, shortcuts, and values saved in projects."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from napari_saf._gui.session.workspace import RecoveryLine, Workspace, frame_of,
 from napari_saf.errors import counted
 
 LEAST_WIDTH = 340
-"""In pixels; below it words beside sliders are cut."""
+"""In pixels; narrower docks cut off the labels beside sliders."""
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
 _KEYS = (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress)
 _SAVE = QKeySequence.StandardKey.Save
 _TABS = "QTabBar::tab { padding: 3px; }"
-"""So that the tabs of six docks fit into the width of one, without arrows to scroll them."""
+"""Makes the tabs of six docks fit into the width of a dock, without scroll arrows."""
 OBJECTS, BORDERS = "Objects", "Sharpen borders"
 _NEXT = {
-    OBJECTS: "Count, correct and measure the single things of these labels.",
+    OBJECTS: "Count, correct and measure the objects in these labels.",
     BORDERS: "Move the borders of these labels onto the edges of the image, by a slider.",
 }
-"""Docks that go on with labels, and their help."""
+"""Docks that process the labels further, with their tooltips."""
 
 
 class DockBase(QWidget):
-    """A dock: what it connects to and binds ends with it.
+    """Base of the docks; connections and shortcuts are removed when the dock is closed.
 
-    Subclasses create their controls, then call `lay_out`, `connect_all` and `bind_keys`, and say
-    with `at_end` what else is to be let go of. Projects keep what the `kept_parts` say, and the
-    `dictionary_file` that is shown, if there is one.
+    Subclasses create their controls, then call `lay_out`, `connect_all` and `bind_keys`, and
+    register further clean-up with `at_end`. Projects save the values of the `kept_parts` and the
+    displayed `dictionary_file`, if any.
     """
 
     dictionary_file: Path | None = None
@@ -67,30 +67,29 @@ class DockBase(QWidget):
         self._end_calls: list[Callable[[], object]] = []
         self.kept_parts: Sequence[Any] = ()
         self.shortcuts: dict[str, Callable[[], object]] = {}
-        self.visited = time.monotonic()  # by the mouse
+        self.visited = time.monotonic()  # last time the mouse entered
         self.setMinimumWidth(LEAST_WIDTH)
-        # Else napari adds a stretch, which takes the room of what grows.
+        # Otherwise napari adds a stretch, which takes the space of expanding widgets.
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self.lifetime = DockLifetime(viewer, self, self._on_end)
         self.workspace = self.lifetime.workspace
 
     def connect_all(self, *pairs: tuple[Any, Callable[..., Any]]) -> None:
-        """Connect signals of Qt and events of napari to slots; the latter end with the dock."""
+        """Connect Qt signals and napari events to slots; the events are disconnected on closing."""
         for signal, slot in pairs:
             signal.connect(slot)
             if isinstance(signal, EventEmitter):
                 self._events.append((signal, slot))
 
     def at_end(self, *calls: Callable[[], object]) -> None:
-        """Call these, in order, when the dock has come to its end."""
+        """Register functions to call, in order, when the dock is closed."""
         self._end_calls += calls
 
     def bind_keys(self, shortcuts: Mapping[str, Callable[[], object]]) -> None:
-        """Let keys of the viewer, as napari writes them, call these while the dock is in sight.
+        """Bind viewer keys, in napari's notation, to functions while the dock is visible.
 
-        A key acts on the dock in sight that has it, of several on the one that the mouse visited
-        last; a function that returns False leaves it to another. A key for which the person has
-        another use is left alone.
+        If several visible docks bind a key, the one the mouse entered last handles it; a function
+        that returns False passes it on. Keys that the user has bound already are not overridden.
         """
         self.shortcuts |= shortcuts
         for key in shortcuts:
@@ -100,7 +99,7 @@ class DockBase(QWidget):
     def lay_out(
         self, parts: Sequence[QWidget], buttons: Sequence[QWidget], below: Sequence[QWidget]
     ) -> None:
-        """Put parts into a form that scrolls; right under it a row of buttons, then the rest."""
+        """Arrange a scrollable form of parts, a row of buttons, and the widgets below them."""
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
@@ -122,19 +121,19 @@ class DockBase(QWidget):
         layout.addLayout(area, stretch=1)
 
     def values(self) -> PlainValues:
-        """Return what the dock says, as values for JSON; layers that are chosen are left out."""
+        """Return the settings of the dock as JSON-serializable values, without chosen layers."""
         values: PlainValues = {}
         for part in self.kept_parts:
             values |= part.plain_values()
         return values
 
     def show_values(self, values: Mapping[str, Any]) -> None:
-        """Show what `values` returned, as far as the dock still has it."""
+        """Restore settings returned by `values`; unknown ones are ignored."""
         for part in self.kept_parts:
             part.show_plain_values(values)
 
     def shut_down(self) -> None:
-        """End all work and let go of the viewer; the widget is of no use after."""
+        """Stop all work and disconnect from the viewer; the widget cannot be used afterwards."""
         self.lifetime.end()
 
     def enterEvent(self, event: QEvent) -> None:
@@ -158,10 +157,10 @@ class DockBase(QWidget):
 
 
 class DockLifetime(QObject):
-    """Follows a dock and calls back once, when it is of no use any more.
+    """Watches a dock and calls `ended` once, when it is closed or removed.
 
-    As long as it is of use, the title of its frame has a button for help. When it comes into sight
-    it joins the other docks of the plugin in tabs: one above another, none would have room.
+    It adds a help button to the title bar, and tabs the dock with the other docks of the plugin
+    when it is first shown, since stacked docks would be too small.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class DockLifetime(QObject):
         self.workspace.join(dock)
         self.has_ended = self.has_joined = False
         self._has_been_shown = self._is_closing = False
-        # The frame and the window may be gone before the dock.
+        # The frame and the window may be deleted before the dock.
         self._frame: Callable[[], QDockWidget | None] = lambda: None
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
@@ -182,7 +181,7 @@ class DockLifetime(QObject):
 
     @property
     def has_window(self) -> bool:
-        """Whether the window of the dock is still there, as far as is known."""
+        """Whether the window of the dock exists, as far as is known."""
         if not self._has_been_shown:
             return True
         window = self._window()
@@ -191,7 +190,7 @@ class DockLifetime(QObject):
     def end(self) -> None:
         if not self.has_ended:
             self.has_ended = True
-            # Events may come until Qt deletes this, when Python has cleared it already.
+            # Until Qt deletes this object, events may arrive after Python has cleared it.
             for watched in (self._dock, self._window()):
                 if watched is not None:
                     with suppress(RuntimeError):
@@ -209,7 +208,7 @@ class DockLifetime(QObject):
         elif watched is self._dock and event_type == QEvent.Type.Show:
             self._on_shown()
         elif watched is self._dock and event_type in _KEYS and event.matches(_SAVE):
-            event.accept()  # else the key of napari's menu would save layers
+            event.accept()  # otherwise napari's menu shortcut would save layers
             project = self.workspace.dock() if event_type == QEvent.Type.KeyPress else None
             if project is not None:
                 project.save_project()
@@ -217,12 +216,12 @@ class DockLifetime(QObject):
         elif watched is self._window() and event_type == QEvent.Type.ChildPolished:
             if isinstance(tabs := event.child(), QTabBar):
                 tabs.setStyleSheet(_TABS)
-                tabs.setElideMode(Qt.TextElideMode.ElideNone)  # arrows scroll what has no room
+                tabs.setElideMode(Qt.TextElideMode.ElideNone)  # scroll arrows in place of cut names
         elif watched is self._window() and event_type == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
         elif watched is self._window() and event_type == QEvent.Type.Hide and self._is_closing:
-            # Not later: a viewer that closes itself deletes its window at once.
+            # At once, since a viewer that closes itself deletes its window immediately.
             self.end()
         return False
 
@@ -231,9 +230,9 @@ class DockLifetime(QObject):
         frame, window = frame_of(self._dock), self._dock.window()
         if frame is not None and frame is not self._frame():
             self._frame = weakref.ref(frame)
-            # Several docks leave no room for the name of the plugin, which napari adds, on a tab.
+            # The plugin name that napari appends does not fit on the tabs of several docks.
             frame.setWindowTitle(frame.windowTitle().removesuffix(f" ({_PLUGIN})"))
-            # Floating or moving a dock makes its title anew; that comes first.
+            # Floating or moving a dock recreates its title bar before these signals.
             frame.topLevelChanged.connect(self._add_help_button)
             frame.dockLocationChanged.connect(self._add_help_button)
         self._add_help_button()
@@ -249,7 +248,7 @@ class DockLifetime(QObject):
         title = None if frame is None else frame.titleBarWidget()
         if title is None or title.layout() is None or title.findChild(QToolButton, _BUTTON_NAME):
             return
-        help = "What this dock does, with examples."
+        help = "Documentation of this dock, with examples."
         button = QToolButton(title, objectName=_BUTTON_NAME, text="?", autoRaise=True, toolTip=help)
         button.clicked.connect(lambda: HelpPage(page_of(self._dock), self._dock).show())
         title.layout().addWidget(button)
@@ -267,7 +266,7 @@ class DockLifetime(QObject):
             is_docked = dock is not frame and dock not in together and not dock.isHidden()
             is_in_area = not dock.isFloating() and window.dockWidgetArea(dock) == area
             lifetime = dock.findChild(DockLifetime)
-            # A dock that has not joined yet would replace this one without its tabs.
+            # A dock that has not joined yet would replace this one without a tab.
             if is_docked and is_in_area and lifetime is not None and lifetime.has_joined:
                 window.tabifyDockWidget(dock, frame)
                 frame.raise_()
@@ -291,7 +290,7 @@ def _create_action(key: str) -> Callable[[Any], None]:
 
 
 class NextRow(QWidget):
-    """Buttons that open what goes on with labels; `opened` sends the dock."""
+    """Buttons that open docks to process labels further; `opened` emits the dock."""
 
     opened = Signal(object)
 
@@ -305,7 +304,7 @@ class NextRow(QWidget):
         fill_layout(QHBoxLayout(self), *self.buttons.values(), stretch=1)
 
     def refresh(self) -> None:
-        """Be in sight where there are labels to go on with."""
+        """Show the row if there are labels, else hide it."""
         self.setVisible(self._labels() is not None)
 
     def show_count(self, n_things: int) -> None:

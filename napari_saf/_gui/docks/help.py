@@ -1,4 +1,4 @@
-"""Pages of the documentation in windows of the app."""
+"""Pages of the documentation, displayed in windows of the application."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from napari_saf.errors import FormatError
 
 _PLUGIN = "napari-saf"
 _FOLDERS = ("_docs", "../docs")
-"""In a wheel the pages lie inside the package, in a checkout next to it."""
+"""Inside the package in a wheel, next to it in a checkout."""
 _DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
 _SIZE, _MARGIN = QSize(820, 720), 90
 _LINKS = {False: "#1a5fb4", True: "#7ab4ff"}
-"""Colour of links by whether text is light, as on a dark ground."""
+"""Link colour by whether the text is light (dark theme)."""
 
 
 def page_of(dock: QWidget) -> str:
-    """Return the page about a dock, named like the command that opens it; else the first page."""
+    """Return the page named like the command that opens a dock, or else the first page."""
     python_name = f"napari_saf._gui:{type(dock).__qualname__}"
     manager = npe2.PluginManager.instance()
     if _PLUGIN in manager:
@@ -44,7 +44,7 @@ def page_path(name: str) -> Path:
 
 
 class HelpPage(QTextBrowser):
-    """A window with a page; links lead to the others, and addresses to the web browser."""
+    """A window with a page; web links open in the browser."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +56,7 @@ class HelpPage(QTextBrowser):
         self.setSource(QUrl.fromLocalFile(str(page_path(name))))
 
     def loadResource(self, resource_type: int, address: QUrl) -> Any:
-        """Return a page without the directives of the site, or a picture scaled to the width."""
+        """Return a page without MkDocs directives, or an image scaled to the window width."""
         path = Path(address.toLocalFile() or self.source().resolved(address).toLocalFile())
         if path.suffix == ".md" and path.is_file():
             return _DIRECTIVES.sub("", path.read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ class HelpPage(QTextBrowser):
     def _on_source_changed(self, address: QUrl) -> None:
         title = self.documentTitle() or Path(address.toLocalFile()).stem
         self.setWindowTitle(f"{title}: napari-saf")
-        self.ensurePolished()  # by the theme, which links do not follow
+        self.ensurePolished()  # apply the theme, which does not set link colours
         is_light = self.palette().color(QPalette.ColorRole.WindowText).lightnessF() > 0.5
         link = QApplication.palette().color(QPalette.ColorRole.Link).name()
         self.setHtml(self.toHtml().replace(f"color:{link}", f"color:{_LINKS[is_light]}"))

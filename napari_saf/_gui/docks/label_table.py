@@ -1,4 +1,4 @@
-"""Tables of labels: a row each with swatch, name, share, pixels and lock."""
+"""Table of labels: one row per label with swatch, name, share, size and lock."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SORT_KEYS: Mapping[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelRow:
-    """A label on screen, with its prototypes as `fills` (colours) or else a `profile`, 0 to 1.
+    """A label, with its prototypes as `fills` (colours) or as a `profile` with values in [0, 1].
 
-    The note is added to the tooltips. Size and share are None where they are not known.
+    The note is appended to the tooltips. Size and share are None if unknown.
     """
 
     number: int
@@ -74,7 +74,7 @@ class LabelRow:
         return format_count(self.size)
 
     def draw_swatch(self, size: QSize) -> QIcon:
-        """Draw the colours or the profile of the prototypes, in the frame of the label's colour."""
+        """Draw the colours or the profile of the prototypes, framed in the colour of the label."""
         picture = QPixmap(size)
         picture.fill(Qt.GlobalColor.transparent)
         painter = QPainter(picture)
@@ -103,7 +103,7 @@ class LabelRow:
 
 
 class _LabelModel(TableModel):
-    """Rows by number until a click on a heading; swatches are drawn when they are seen."""
+    """Rows sorted by number until a header is clicked; swatches are drawn on demand."""
 
     def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]], end: str) -> None:
         super().__init__([(title, f"{help}{end}") for title, help in columns.values()])
@@ -112,13 +112,13 @@ class _LabelModel(TableModel):
         self.swatches: dict[int, QIcon] = {}
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
-        """Show rows; without a reset where they are the same labels."""
+        """Show rows; the model is not reset if the labels are the same."""
         self.swatches.clear()
         if [row.number for row in self.in_order(rows)] != [row.number for row in self.rows]:
             super().show_rows(rows)
         elif rows and self._table.is_editing:
             self.take(rows)
-            # Data that changed would replace what is being typed.
+            # dataChanged would discard a name being typed.
             self._table.viewport().update()
         elif rows:
             self.take(rows)
@@ -150,7 +150,7 @@ class _LabelModel(TableModel):
         return self._help[column] + row.note if role == Qt.ItemDataRole.ToolTipRole else None
 
     def setData(self, index: QModelIndex, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        """Send another name or another lock; who listens shows the rows anew."""
+        """Emit the new name or lock state; the receiver updates the rows."""
         number, column = self.rows[index.row()].number, self.columns[index.column()]
         if (role, column) == (Qt.ItemDataRole.EditRole, "name"):
             self._table.renamed.emit(number, str(value))
@@ -162,7 +162,7 @@ class _LabelModel(TableModel):
 
 
 class _TickDelegate(QStyledItemDelegate):
-    """Toggles a tick by a click anywhere in its cell, not on the box alone."""
+    """Toggles a checkbox by a click anywhere in its cell."""
 
     def editorEvent(
         self,
@@ -180,12 +180,12 @@ class _TickDelegate(QStyledItemDelegate):
 
 
 class LabelTable(TableView):
-    """Labels that are chosen, renamed and locked.
+    """Table to select, rename and lock labels.
 
-    The columns, with title and help, are some of "swatch", "name", "share", "size", "lock", in this
-    order. There is room without scrolling for `n_rows`, fewest and most. If it `selects_several`,
-    rows are sorted by a click on a header; a click on a row selects it, with Ctrl or Shift more; a
-    second click on the only selected row, or Esc, selects none.
+    `columns` maps some of "swatch", "name", "share", "size", "lock", in this order, to title and
+    tooltip. The height fits `n_rows`, the minimum and maximum number of rows without scrolling.
+    With `selects_several`, a click on a header sorts the rows, Ctrl or Shift extends the
+    selection, and a second click on the only selected row, or Esc, clears it.
     """
 
     selection_changed = Signal()
@@ -239,7 +239,7 @@ class LabelTable(TableView):
         self.setFixedHeight(self.height_of(min(max(len(rows), least), most)))
 
     def selected(self) -> list[int]:
-        """Return the labels of the selected rows, in their order."""
+        """Return the labels of the selected rows, in row order."""
         indices = self.selectionModel().selectedRows()
         return [self._rows.rows[row].number for row in sorted(index.row() for index in indices)]
 
@@ -273,7 +273,7 @@ class LabelTable(TableView):
             self.selection_changed.emit()
 
     def _on_clicked(self, index: QModelIndex) -> None:
-        """Clear the selection if the only selected row is clicked again, not double-clicked."""
+        """Clear the selection on a second click, not a double click, on the only selected row."""
         number, now = self._rows.rows[index.row()].number, time.monotonic()
         then, previous = self._last_click
         self._last_click = (now, number)

@@ -1,4 +1,4 @@
-"""Label everything: all of a large image in tiles, into a store, shown as it comes."""
+"""Label everything: label a large image in tiles into an OME-Zarr store, shown as tiles finish."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, TileC
 Learner = Callable[[Callable[[], bool]], Pipeline]
 _CLOSING_SECONDS = 10.0
 _SHOWN_SECONDS = 0.3
-"""Between two times that new tiles are shown."""
+"""Interval between updates of the displayed tiles."""
 CLOCK_MILLISECONDS = 500
 _LEARNING = "learning from parts of the image"
 _SUFFIX = ".labels.ome.zarr"
-_START_HELP = "Label all of the image in tiles, into the folder above; what is there is kept."
-_PAUSE_HELP = "Stop after the present tile; Label everything goes on from there."
-_ANEW_HELP = "Remove the labels so far, and label everything with what the dock says."
-_AS_BEGUN = "with the settings it was begun with: Pause, then Start anew takes those of the dock"
-_STORE_HELP = "The folder for the labels, NAME.ome.zarr; choose the same again to go on with it."
+_START_HELP = "Label the whole image in tiles, into the folder above; finished tiles are kept."
+_PAUSE_HELP = "Stop after the current tile; Label everything resumes from there."
+_ANEW_HELP = "Discard the labels so far, and label the whole image with the settings of the dock."
+_AS_BEGUN = "with the original settings; to use those of the dock, press Pause, then Start anew"
+_STORE_HELP = "The folder for the labels, NAME.ome.zarr; choose the same again to resume."
 
 
 class LargeSection(FormSection):
-    """Labels all of a large image in the background; in sight where the image is large.
+    """Labels a whole large image in the background; visible only for large images.
 
-    The `learner` reads the form and returns what makes the recipe, or raises a SafError. The dock
-    is free meanwhile.
+    The `learner` reads the form and returns a function that makes the recipe, or raises SafError.
+    The dock stays usable meanwhile.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LargeSection(FormSection):
         super().__init__()
         self._viewer, self._input, self._learner = viewer, chosen, learner
         self._task: Task | None = None
-        self._target: tuple[Image, Placement, Path]  # of the labels
+        self._target: tuple[Image, Placement, Path]  # of the current labels
         self.layer: Any = None
         self._suggested: Path | None = None
         self._note, self.status = QLabel(wordWrap=True), StatusArea()
@@ -84,7 +84,7 @@ class LargeSection(FormSection):
         return self._task is not None
 
     def start(self, *, is_anew: bool = False) -> None:
-        """Start, or resume the labels that the store holds; with `is_anew`, replace them."""
+        """Start, or resume the labels in the store; with `is_anew`, replace them."""
         image, out = self._input.image, self.store.path
         if self.is_busy or out is None or not is_large(image):
             return
@@ -116,19 +116,19 @@ class LargeSection(FormSection):
         task.start()
 
     def pause(self) -> None:
-        """End with the tiles that there are."""
+        """Stop after the current tile; finished tiles are kept."""
         if self._task is not None:
             self._task.cancel()
             self.status.set_text("stopping after the present tile …")
 
     def _on_clock(self) -> None:
-        """Say how long it has been learning; tiles say so themselves."""
+        """Show the elapsed time until the first tile reports progress."""
         if self._task is not None and self.layer is None:
             text = "stopping" if self._task.is_cancelled else _LEARNING
             self.status.set_text(f"{text} …  {self._task.seconds:.0f} s")
 
     def release(self) -> None:
-        """End the work, and wait for that."""
+        """Stop the work and wait for its thread."""
         task, self._task = self._task, None
         if task is not None:
             task.silence()
@@ -140,7 +140,7 @@ class LargeSection(FormSection):
         self.setVisible(is_shown)
         if is_large(image):
             sides = " × ".join(format_count(n) for n in pixels_of(image).shape[: image.ndim])
-            part = "what is on screen is labelled at a time, with strokes of its own"
+            part = "one part, the view on screen, is labelled at a time, with separate strokes"
             self._note.setText(f"{sides} pixels: {part}")
             if self.store.path in (None, self._suggested):
                 self._suggested = _suggested_store(image)
@@ -153,7 +153,7 @@ class LargeSection(FormSection):
             why_not = "choose a folder for the labels first"
         enable(self.start_button, why_not, _START_HELP)
         enable(self.anew_button, "pause first" if self.is_busy else why_not, _ANEW_HELP)
-        enable(self.pause_button, "" if self.is_busy else "nothing goes on", _PAUSE_HELP)
+        enable(self.pause_button, "" if self.is_busy else "nothing to pause", _PAUSE_HELP)
 
     def _on_advanced(self, step: _Shown) -> None:
         if self._task is not None:
@@ -169,16 +169,16 @@ class LargeSection(FormSection):
     def _on_returned(self, result: LargeLabels) -> None:
         self._refresh_layer()
         if {self.layer, self._target[0]} <= {*self._viewer.layers}:
-            # No earlier labels under these: both are transparent.
+            # Hide earlier labels: both layers are transparent.
             visibility_of(self._viewer).show_result(self._target[0], self.layer)
         tiles = counted(result.n_tiles, "tile")
         text = f"done: {tiles} in {result.path.name}, {result.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
     def _on_paused(self) -> None:
-        self._clock.stop()  # it would write over the last words
+        self._clock.stop()  # it would overwrite the status
         self._refresh_layer()
-        self.status.set_text("paused: Label everything goes on")
+        self.status.set_text("paused: Label everything resumes")
 
     def _on_failed(self, error: Exception) -> None:
         self._clock.stop()
@@ -222,9 +222,9 @@ class LargeSection(FormSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shown:
-    """Progress of the run and its resolution levels, which grow in the thread.
+    """Progress of the run and its resolution levels, which the worker thread extends.
 
-    It `is_as_begun` if the settings are those of an earlier run, not those of the dock.
+    `is_as_begun`: the settings are those of the resumed run, not those of the dock.
     """
 
     levels: list[Any]
@@ -245,13 +245,15 @@ def _label(
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> LargeLabels:
-    """Label a large image in a worker thread; report its progress and levels."""
+    """Label a large image in a worker thread; report `_Shown`."""
     recipe = learner(cancelled)
     job = LargeJob.of(source_of(image), recipe, mask=mask, channel_axis=channel_axis)
     if job.image.shape != tuple(
         n for axis, n in enumerate(pixels_of(image).shape[: image.ndim]) if axis != channel_axis
     ):
-        raise InvalidInput(f"{image.name}: its file has other axes than the layer; save it anew")
+        raise InvalidInput(
+            f"{image.name}: the axes of its file differ from those of the layer; save it again"
+        )
     levels: GrowingLevels | None = None
     n_before, began, shown = 0, time.perf_counter(), 0.0
 
@@ -281,7 +283,7 @@ def _label(
     steps = iterate_large(job, out, overwrite=is_anew, goes_on=True, cancelled=cancelled)
     with closing(steps):
         result = run_to_end(steps, follow)
-    if levels is None:  # all was done before
+    if levels is None:  # all tiles were already labelled
         report(_Shown(LabelStore(out).levels(), job.recipe.prototypes, None, 1.0))
     return result
 
@@ -290,4 +292,4 @@ def _suggested_store(image: Image) -> Path:
     path = image.source.path
     if path and Path(path).exists():
         return Path(path).parent / f"{mask_stem(path)}{_SUFFIX}"
-    return Path.cwd() / f"{file_stem(image.name)}{_SUFFIX}"  # in memory, or from the network
+    return Path.cwd() / f"{file_stem(image.name)}{_SUFFIX}"  # image in memory, or from a URL

@@ -1,4 +1,4 @@
-"""Tables: a model whose rows a click on a heading sorts, a table of measures, a list of labels."""
+"""Tables: a sortable model, a table of measurements, a checkable list of labels."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ _FEWEST_ROWS, _MOST_ROWS = 4, 12
 _MOST_TICKS, _TICK_HEIGHT = 3, 20
 _ROOM, _WIDEST_NAME, _SWATCH_SIDE, _SQUARE_SIDE = 12, 72, 10, 12
 _NARROW = "QTableView, QHeaderView::section {font-size: 8pt;} QHeaderView::section {padding: 2px;}"
-"""So that all but the means of further channels fits side by side."""
+"""Makes all columns fit, except the means of further channels."""
 _MOST_MEASURED = 50
-"""Rows that decide how wide the columns are."""
+"""Rows considered for the column widths."""
 _FILTER = "Table (*.csv *.parquet)"
 _POWERS = str.maketrans("23", "²³")
 _HELP = {
-    "frame": "Which frame of the series, from 0.",
+    "frame": "Index of the frame in the series, from 0.",
     "region": "Number of the connected region, as in the image of numbered regions.",
-    "pixels": "How many pixels.",
-    "share": "Share of all labelled pixels; of a series, of those of the frame.",
+    "pixels": "Number of pixels.",
+    "share": "Share of all labelled pixels; in a series, of those in the frame.",
     "area": "In the units of the layer.",
     "volume": "In the units of the layer.",
-    "mean": "Mean of the image's pixels; of its channels each by itself.",
+    "mean": "Mean of the image intensity, per channel.",
 }
 
 
 class TableModel(QAbstractTableModel):
-    """Rows as they were given, or sorted by a column; cells are made when they are seen.
+    """Rows in their original order or sorted by a column; cells are created on demand.
 
-    The `headings` are titles with their help. Subclasses say what the text of a cell is, how it
-    looks beside that, and by what key rows are sorted.
+    `headings` are titles with tooltips. Subclasses implement the `text` of a cell, its other roles
+    (`look`), and the sorting `key`.
     """
 
     def __init__(self, headings: Sequence[tuple[str, str]] = ()) -> None:
@@ -85,7 +85,7 @@ class TableModel(QAbstractTableModel):
         self.endResetModel()
 
     def take(self, rows: Sequence[Any]) -> None:
-        """Take other rows, sorted as those before; rows of the same key stay in their order."""
+        """Replace the rows, sorted by the current column; the sort is stable."""
         self._unsorted, self.rows = rows, self.in_order(rows)
 
     def in_order(self, rows: Sequence[Any]) -> list[Any]:
@@ -94,7 +94,7 @@ class TableModel(QAbstractTableModel):
         return sorted(rows, key=lambda row: self.key(row, column), reverse=is_reversed)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        """Sort all rows by a column; the selection is kept."""
+        """Sort the rows by a column; the selection is kept."""
         self.layoutAboutToBeChanged.emit()
         previous, self.sorted_by = self.rows, (column, order)
         self.take(self._unsorted)
@@ -126,7 +126,7 @@ class TableModel(QAbstractTableModel):
 
 
 class TableView(QTableView):
-    """A table of which whole rows are chosen, without numbers of rows."""
+    """A table with row selection, without row numbers."""
 
     def __init__(self, model: TableModel, row_height: int = ROW_HEIGHT, style: str = "") -> None:
         super().__init__()
@@ -146,12 +146,12 @@ class TableView(QTableView):
 
     @property
     def chosen(self) -> Any:
-        """The row that is selected, as the model has it; None if none is."""
+        """The selected row of the model, or None."""
         rows = self.selectionModel().selectedRows()
         return self.model().rows[rows[0].row()] if rows else None
 
     def choose(self, row: object) -> None:
-        """Select a row, wherever it is sorted to."""
+        """Select a row of the model."""
         if row in self.model().rows:
             self.selectRow(self.model().rows.index(row))
 
@@ -161,7 +161,7 @@ class TableView(QTableView):
 
 
 class MeasuredModel(TableModel):
-    """Columns of one length, as files have them, and labels in their colours."""
+    """Model of a table of measurements, with the labels in their colours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class MeasuredModel(TableModel):
 
     @property
     def table(self) -> dict[str, NDArray[Any]]:
-        """The columns, sorted as on screen."""
+        """The columns, sorted as displayed."""
         return {name: values[self.rows] for name, values in self._table.items()}
 
     def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
@@ -205,7 +205,7 @@ class MeasuredModel(TableModel):
 
 
 def column_title(name: str) -> str:
-    """Return the name of a column of a file as the window has it, such as ``area µm²``."""
+    """Return the displayed title of a column of a file, such as ``area µm²``."""
     measure = re.fullmatch(r"(area|volume)_(.+)", name)
     if measure:
         unit = re.sub(r"^u(?=m)", "µ", measure[2])
@@ -222,28 +222,28 @@ def _cell_text(name: str, value: Any) -> str:
 
 
 class TableSection(QWidget):
-    """A table of what was measured, with buttons to copy and save it, or why there is none."""
+    """A table of measurements with buttons to copy and save it, or the reason for its absence."""
 
     label_chosen = Signal(int)
 
     def __init__(self, status: StatusArea) -> None:
         super().__init__()
-        self.path = Path("table")  # where the table goes at first, without suffix
+        self.path = Path("table")  # default file to save to, without suffix
         self._status, self.model = status, MeasuredModel()
         self.view, self.why_not = TableView(self.model, style=_NARROW), QLabel(wordWrap=True)
-        self.view.setToolTip("A click on a row chooses its label in the layer.")
+        self.view.setToolTip("Click a row to select its label in the layer.")
         self.view.setIconSize(QSize(_SWATCH_SIDE, _SWATCH_SIDE))
         self.view.horizontalHeader().setMinimumSectionSize(_ROOM)
         self.view.allow_sorting()
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
         copy = create_button("Copy", "Copy the table, to paste into a spreadsheet.", self.copy)
-        save = create_button("Save table …", "Save the table as it is here.", self._ask_to_save)
+        save = create_button("Save table …", "Save the table as it is sorted.", self._ask_to_save)
         self.buttons = copy, save
         fill_layout(QVBoxLayout(self), self.why_not, self.view, create_row(*self.buttons))
         self.show_reason("measuring …")
 
     def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
-        """Show measures, without areas in pixels, which equal the number of pixels."""
+        """Show measurements, without areas in pixels, which equal the number of pixels."""
         shown = {n: column for n, column in table.items() if not n.endswith(("_px2", "_px3"))}
         self.model.show_table(shown, colors)
         self._fit_columns()
@@ -261,7 +261,7 @@ class TableSection(QWidget):
         self._status.reset(f"copied {self.model.rowCount()} rows")
 
     def save_to(self, path: str) -> None:
-        """Save the table; .csv is added where there is no suffix."""
+        """Save the table; the suffix defaults to .csv."""
         target = Path(path if mask_suffix(Path(path), TABLE_SUFFIXES) else f"{path}.csv")
         try:
             save_table(target, self.model.table)
@@ -271,7 +271,7 @@ class TableSection(QWidget):
             self._status.reset(f"saved {named(target)}")
 
     def _fit_columns(self) -> None:
-        """Make columns as wide as their first cells; Qt adds room for an arrow to each."""
+        """Fit the columns to their first cells; Qt reserves space for a sort arrow in each."""
         width = self.view.fontMetrics().horizontalAdvance
         for k, name in enumerate(self.model.table):
             texts = [self.model.text(row, k) for row in self.model.rows[:_MOST_MEASURED]]
@@ -313,26 +313,26 @@ def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableW
 
 
 def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
-    """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
+    """Return a square icon in a colour (red, green, blue, ...), each in [0, 1]."""
     square = QPixmap(side, side)
     square.fill(to_qcolor(color))
     return QIcon(square)
 
 
 def to_qcolor(color: NDArray[np.floating]) -> QColor:
-    """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
+    """Return a colour (red, green, blue, ...), each in [0, 1], as a QColor."""
     return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
 
 
 def to_qimage(pixels: NDArray[np.uint8]) -> QImage:
-    """Return pixels (rows, columns, 3 or 4) as Qt's image, which owns them."""
+    """Return pixels (rows, columns, 3 or 4) as a QImage that owns a copy of them."""
     height, width, n_channels = pixels.shape
     pixel_format = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
     return QImage(pixels.tobytes(), width, height, n_channels * width, pixel_format).copy()
 
 
 class LabelList(QListWidget):
-    """The labels of a layer, each to be ticked."""
+    """Checkable list of the labels of a layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class LabelList(QListWidget):
     def show_labels(
         self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer] | None = None
     ) -> None:
-        """Offer labels; of several sizes the largest, which is the ground, is not ticked."""
+        """List labels, all checked except the largest, the background, if `sizes` are given."""
         names, colors, state = class_names(layer), colors_of(layer, numbers), Qt.CheckState
         ground = -1 if sizes is None or len(sizes) < 2 else int(sizes.argmax())
         with signals_blocked(self):

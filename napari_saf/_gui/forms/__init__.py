@@ -1,1 +1,1 @@
-"""Widgets that know no run: fields, forms, choices, curves."""
+"""Widgets independent of runs: fields, forms, choices and layout; `image_input` combines them."""

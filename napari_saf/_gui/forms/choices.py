@@ -1,4 +1,4 @@
-"""Choices by value: one of some entries, a layer of the viewer, some of its images."""
+"""Widgets to choose a value: an entry of a list, a layer of the viewer, several images."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from napari_saf._gui.layers.view import list_events
 Entries = Sequence[tuple[str, object]]
 Plain = str | int | float | None
 PlainValues = dict[str, Plain | dict[str, Plain]]
-"""Values that files of projects hold, by name."""
+"""JSON-serializable values of project files, by name."""
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
-BRIGHTNESS_HELP = "Which values count as black and white: those of each image, or of the first."
+BRIGHTNESS_HELP = "Scale intensities by the range of each image, or by that of the first image."
 HEADING = object()
-"""The value of an entry that is a heading of those below it, and not to be chosen."""
+"""Value of an entry that is a heading of those below it and cannot be selected."""
 _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4
@@ -42,7 +42,7 @@ _COMBO_BOX = QStyle.ComplexControl.CC_ComboBox
 
 
 class Choice(QComboBox):
-    """One of some entries, each a text and a value, compared by equality; the first no heading."""
+    """Combo box of entries (text, value), compared by equality; the first must not be a heading."""
 
     changed = Signal()
 
@@ -55,7 +55,7 @@ class Choice(QComboBox):
 
     @property
     def value(self) -> Any:
-        """What the chosen entry stands for; None if there is no entry."""
+        """The value of the chosen entry; None without one."""
         index = self.currentIndex()
         return self._values[index] if 0 <= index < len(self._values) else None
 
@@ -64,7 +64,7 @@ class Choice(QComboBox):
 
     @property
     def shown_text(self) -> str:
-        """The text of the chosen entry as far as it fits, with an ellipsis in the middle."""
+        """The text of the chosen entry, elided in the middle if necessary."""
         option, part = QStyleOptionComboBox(), QStyle.SubControl.SC_ComboBoxEditField
         self.initStyleOption(option)
         room = self.style().subControlRect(_COMBO_BOX, option, part, self).width()
@@ -73,12 +73,12 @@ class Choice(QComboBox):
 
     @property
     def shown_help(self) -> str:
-        """The tooltip, below the chosen text where that does not fit."""
+        """The tooltip, preceded by the chosen text if that is elided."""
         help, text = self.toolTip(), self.currentText()
         return str(help) if self.shown_text == text else f"{text}\n{help}".strip()
 
     def event(self, event: QEvent) -> bool:
-        # Where this has no text the row shows its help.
+        # Without help here, the row shows its tooltip.
         if event.type() == QEvent.Type.ToolTip and self.shown_help:
             QToolTip.showText(event.globalPos(), self.shown_help, self)
             return True
@@ -99,7 +99,7 @@ class Choice(QComboBox):
             self.setCurrentIndex(self._values.index(value))
 
     def offer(self, entries: Entries) -> None:
-        """Offer other entries, without a signal; one of the same text stays chosen."""
+        """Replace the entries without a signal, keeping the choice if an entry has its text."""
         texts, chosen = [text for text, _ in entries], self.currentText()
         self._fill(entries, texts.index(chosen) if chosen in texts else 0)
 
@@ -115,7 +115,7 @@ class Choice(QComboBox):
 
 
 class SizeChoice(Choice):
-    """A size in pixels, chosen or typed; the entries before the sizes are words for values."""
+    """Editable choice of a size in pixels, after the special entries `words`."""
 
     def __init__(self, words: Entries, sizes: Sequence[int]) -> None:
         super().__init__([*words, *((f"{size} px", size) for size in sizes)])
@@ -126,14 +126,14 @@ class SizeChoice(Choice):
         self.lineEdit().editingFinished.connect(self._on_typed)
 
     def choose(self, value: object) -> None:
-        """Choose a value; a size that is not among the entries becomes one."""
+        """Choose a value; a size that is not an entry is added."""
         if isinstance(value, int) and value not in self._values:
             sizes = sorted({value, *self._values[len(self._words) :]})
             self._fill([*self._words, *((f"{size} px", size) for size in sizes)], -1)
         super().choose(value)
 
     def _on_typed(self) -> None:
-        """Take a number, or the beginning of an entry; what is neither goes."""
+        """Accept a number or the beginning of an entry; discard other text."""
         typed = self.currentText().strip().lower()
         number = re.fullmatch(r"0*([1-9]\d{0,5})\s*(px)?", typed)
         meant = [value for text, value in self._words if typed and text.startswith(typed)]
@@ -145,12 +145,11 @@ class SizeChoice(Choice):
 
 
 class LayerChoice(Choice):
-    """The layers of a type that fit, by object and not by name; it follows the viewer.
+    """Choice of a layer of a type, by identity, for which `fits` returns True; follows the viewer.
 
-    Entries that are no layers can be put before the layers: `set_others`. The first of them, which
-    is `none` at first, is chosen until a person chooses; where there is none, the layer that is
-    active in the viewer, or the first; strokes, which come last, only if there is nothing else.
-    Those of `last` come after the layers.
+    `none`, or the entries of `set_others`, come before the layers, `last` after them. The default
+    is the first entry before the layers, or else the active or the first layer; layers of strokes
+    are sorted last.
     """
 
     layer_changed = Signal(object)
@@ -181,7 +180,7 @@ class LayerChoice(Choice):
         self.refresh()
 
     def refresh(self, event: object = None) -> None:
-        """Offer the layers that the viewer has now; keep the choice if it is still there."""
+        """List the current layers of the viewer, keeping the choice if it still exists."""
         previous, active = self.value, self._viewer.layers.selection.active
         of_type = [layer for layer in self._viewer.layers if isinstance(layer, self._layer_type)]
         of_type.sort(key=is_strokes)
@@ -202,10 +201,9 @@ class LayerChoice(Choice):
 
 
 class ImageList(QListWidget):
-    """The images of a viewer, each to be ticked, by object and not by name.
+    """Checkable list of the images of a viewer, by identity, without images computed here.
 
-    Images that were computed here are not offered. At first those that are selected in the viewer
-    are ticked, or else the first.
+    Images selected in the viewer are checked initially, or else the first.
     """
 
     changed = Signal()
@@ -232,7 +230,7 @@ class ImageList(QListWidget):
         self.changed.emit()
 
     def refresh(self, event: object = None) -> None:
-        """Offer the images that the viewer has now; what is ticked stays so."""
+        """List the current images of the viewer, keeping those checked."""
         previous, is_first = self.chosen(), not self._items
         layers = [
             layer for layer in self._viewer.layers if isinstance(layer, Image) and is_given(layer)
@@ -246,7 +244,7 @@ class ImageList(QListWidget):
             self._items = [(layer, QListWidgetItem(layer.name, self)) for layer in layers]
             for layer, item in self._items:
                 item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
-                item.setToolTip(f"{layer.name}: tick it to learn from it.")
+                item.setToolTip(f"{layer.name}: check to learn from it.")
                 _tick(item, layer in ticked)
             if not layers:
                 QListWidgetItem(_EMPTY, self).setFlags(Qt.ItemFlag.NoItemFlags)

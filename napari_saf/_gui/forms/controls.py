@@ -1,4 +1,4 @@
-"""Status of a run, colours of labels, and dialogs that ask for a path."""
+"""Status area of runs, swatches of labels, and file dialogs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _ERROR_STYLE = "color: #e5534b;"
 _LONG_WORD = re.compile(r"\S{25,}")
 _BREAK = "\N{ZERO WIDTH SPACE}"
 _JOINT, _LONG_PART = re.compile(r"[-_./\\]"), re.compile(rf"[^\s{_BREAK}]{{25,}}")
-"""Where long words are broken if need be, and parts without such a place, broken anywhere."""
+"""Long words break after these characters; long parts without them break anywhere."""
 _SQUARE_SIDE = 24
 
 
 def json_path(path: str, suffix: str = ".json") -> Path:
-    """Return a path that ends in .json; to another the suffix is added."""
+    """Return a path with the suffix, appended if missing."""
     target, is_json = Path(path), path.lower().endswith(".json")
     return target if is_json else target.with_name(f"{target.name}{suffix}")
 
@@ -52,7 +52,7 @@ def ask_for_path(
     *,
     opens: bool = False,
 ) -> None:
-    """Ask where to save, or what to open; then call back with the path, if one was chosen."""
+    """Ask for a file to save or open; call `then` with its path unless cancelled."""
     ask = QFileDialog.getOpenFileName if opens else QFileDialog.getSaveFileName
     path, _ = ask(parent, title, start, kinds)
     if path:
@@ -60,7 +60,7 @@ def ask_for_path(
 
 
 class StatusArea(QWidget):
-    """A progress bar over a line of text over a button, where an action is suggested."""
+    """A progress bar, a line of text, and a button if an action is suggested."""
 
     changed = Signal()
     suggested_action_clicked = Signal()
@@ -68,7 +68,7 @@ class StatusArea(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._bar = QProgressBar(textVisible=False, maximum=_STEPS, maximumHeight=10)
-        help = "Do this, and then what was asked for."
+        help = "Apply this change, then repeat the action."
         self._line, self.action_button = QLabel(wordWrap=True), QPushButton(toolTip=help)
         copy = QAction("Copy", self._line)
         copy.triggered.connect(lambda: QApplication.clipboard().setText(self.text))
@@ -89,14 +89,14 @@ class StatusArea(QWidget):
 
     @property
     def suggested_action(self) -> str:
-        """The text of the button; empty where there is none."""
+        """The text of the button; empty without one."""
         return "" if self.action_button.isHidden() else str(self.action_button.text())
 
     def reset(self, text: str = "") -> None:
-        """Show an empty bar and a line; also while work has no known end.
+        """Show an empty bar and a text, also for work of unknown length.
 
-        A bar that moves has the canvas drawn with it, and where a processor draws, all cores are
-        busy with that.
+        A busy indicator would redraw the canvas continually, which takes all cores if rendering is
+        by software.
         """
         self.show_progress(0, text)
 
@@ -106,7 +106,7 @@ class StatusArea(QWidget):
     def show_progress(
         self, fraction: float, text: str, suggested_action: str = "", style: str = ""
     ) -> None:
-        # A bar paints itself at once, and has the canvas painted with it: 35 ms on a slow screen.
+        # A bar repaints immediately, and the canvas with it, which takes 35 ms on a slow display.
         self._bar.setUpdatesEnabled(False)
         self._bar.setValue(round(fraction * _STEPS))
         self._bar.setUpdatesEnabled(True)
@@ -117,13 +117,13 @@ class StatusArea(QWidget):
         self.set_text(text)
 
     def set_text(self, text: str) -> None:
-        """Change the text, not the bar; long words, such as names of files, wrap between parts."""
+        """Change only the text; long words, such as file names, wrap between their parts."""
         text = _LONG_WORD.sub(lambda match: _JOINT.sub(rf"\g<0>{_BREAK}", match[0]), text)
         self._line.setText(_LONG_PART.sub(lambda match: _BREAK.join(match[0]), text))
         self.changed.emit()
 
     def mirror(self, source: StatusArea) -> None:
-        """Show what another one shows, but for actions."""
+        """Copy the status of another area, without actions."""
 
         def copy() -> None:
             fraction, style = source._bar.value() / _STEPS, source._line.styleSheet()
@@ -134,7 +134,7 @@ class StatusArea(QWidget):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Swatch:
-    """A square for a label: colours (r, g, b, ...) in [0, 1]; crossed where no pixel has it."""
+    """A square for a label: colours (r, g, b, ...) in [0, 1]; crossed out if it has no pixels."""
 
     fill: NDArray[Any]
     border: NDArray[Any]
@@ -173,7 +173,7 @@ class Swatches(QWidget):
 def fill_color(
     prototype: NDArray[np.floating], features: str | FeatureExtractor, otherwise: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return the colour of a prototype; `otherwise` for features that are no colours."""
+    """Return the colour of a prototype; `otherwise` if the features are not colours."""
     extractor = extractor_of(features) if np.isfinite(prototype).all() else None
     colours = None if extractor is None else extractor.colours(prototype[None])
     return otherwise if colours is None else colours[0]

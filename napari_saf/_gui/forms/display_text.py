@@ -1,4 +1,4 @@
-"""Display text of parameters, errors, files and times, in the words of the forms."""
+"""Display text of parameters, errors, files and durations, with the labels of the forms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
 _LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
 _LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
 _LABELS["seeds"] = "Strokes"
-"""What forms call the parameters by the names that errors begin with."""
+"""Labels in forms by the parameter names at the start of error messages."""
 
 
 def named(path: Path) -> str:
-    """Return a file in words: its name, and that of its folder."""
+    """Return the name of a file and of its folder."""
     return f"{path.name} in {path.absolute().parent.name or path.absolute().parent}"
 
 
@@ -36,16 +36,16 @@ def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
 
 
 def parameters_by_hand(method: AbstractMethod) -> list[str]:
-    """Return, in the words of the form, what of a method is not as by default.
+    """Return the non-default parameters of a method, with the labels of the form.
 
-    Left out are tables, such as prototypes, and how it is computed; the advanced come last.
+    Arrays, such as prototypes, device and precision are left out; advanced parameters come last.
     """
     values, words = values_of(method), []
     for item in sorted(describe(type(method)), key=lambda item: item.advanced):
         if item.kind != "array" and item.name not in _COMPUTING and item.name in values:
             text = _text_of(item, values[item.name])
             if text != _text_of(item, item.default):
-                is_short = not item.advanced and item.kind != "bool"  # one word tells it
+                is_short = not item.advanced and item.kind != "bool"  # the first word suffices
                 words.append(f"{item.label.split()[0] if is_short else item.label} {text}")
     return words
 
@@ -62,7 +62,7 @@ def _text_of(parameter: Parameter, value: Any) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """Return what to tell a person of an error, in the words of the forms."""
+    """Return the message of an error, with the labels of the forms."""
     if isinstance(error, NotFinite):
         return str(error).split(";")[0]  # a button offers the rest
     if not isinstance(error, SafError):
@@ -73,17 +73,17 @@ def describe_error(error: Exception) -> str:
 
 
 def device_text(method: AbstractMethod) -> str:
-    """Return where a run of a method is computed, and how precisely."""
+    """Return the device and precision of a run of a method."""
     name = str(getattr(method, "device", "cpu"))
     try:
         device = resolve_device(name).type.upper()
     except SafError:
-        device = f"{name}: not there"
+        device = f"{name}: not available"
     return ", ".join([device, str(getattr(method, "dtype", ""))]).strip(", ")
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names and the number of further ones."""
     n_more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
 

@@ -1,4 +1,4 @@
-"""Fields of forms: for each described parameter a widget of magicgui, or of Qt wrapped as one."""
+"""Fields of forms: a magicgui widget, or a wrapped Qt widget, for each described parameter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget
 
 
 class QtField(ValuedContainerWidget[Any]):
-    """A Qt widget as a field of magicgui: what reads its value, sets it, and tells of changes."""
+    """A Qt widget wrapped as a magicgui field, with functions to read and show its value."""
 
     def __init__(
         self, control: Any, read: Callable[[], Any], show: Callable[[Any], Any], changed: Any
@@ -77,7 +77,7 @@ class QtField(ValuedContainerWidget[Any]):
         self.margins = (0, 0, 0, 0)
         self.native.layout().addWidget(control)
         self.native.setFocusProxy(control)
-        # Without the value, which may be a text that is none yet.
+        # Without the value, which may be incomplete text.
         changed.connect(lambda *value: self.changed.emit(None))
 
     def get_value(self) -> Any:
@@ -88,10 +88,9 @@ class QtField(ValuedContainerWidget[Any]):
 
 
 class NumberBox(QDoubleSpinBox):
-    """A box for a number, or for None, a word that can be typed.
+    """A spin box for a number, or for None, displayed as `word`.
 
-    None is the lowest value of the box, a step below the `minimum`. Numbers are written as 0.001,
-    not as 0.0010000.
+    None is the lowest value of the box, a step below the `minimum`. Trailing zeros are not shown.
     """
 
     def __init__(
@@ -134,9 +133,9 @@ class NumberBox(QDoubleSpinBox):
 
 
 class OddSlider(QWidget):
-    """A slider for small odd numbers of pixels, and a box for all of them.
+    """A slider for small odd numbers of pixels, and a spin box for all.
 
-    The value is None, which comes before 1, where it is left to be chosen, if it may be.
+    If `may_be_chosen`, the value may be None for an automatic choice, displayed below 1.
     """
 
     changed = Signal()
@@ -162,7 +161,7 @@ class OddSlider(QWidget):
         return None if number is None else int(number)
 
     def set_value(self, value: int | None) -> None:
-        """Set the number; an even one becomes the odd one above."""
+        """Set the number; even numbers are rounded up to odd ones."""
         self._show(-1 if value is None else value)
 
     def _show(self, value: float) -> None:
@@ -172,7 +171,7 @@ class OddSlider(QWidget):
 
 
 class FolderField(QWidget):
-    """The path of a folder, or of one of some `files`, for a purpose that its dialog names."""
+    """The path of a folder, or of a file that matches the dialog filter `files`."""
 
     changed = Signal()
 
@@ -208,7 +207,7 @@ class FolderField(QWidget):
 
 
 class PrototypesChoice(LayerChoice):
-    """A result whose prototypes are used."""
+    """Choice of a result whose prototypes are used."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__(viewer, Labels, is_result, none="choose a result")
@@ -218,20 +217,20 @@ class PrototypesChoice(LayerChoice):
         return np.concatenate(list(points.values())) if points else None
 
     def show_prototypes(self, prototypes: object) -> None:
-        """Choose nothing for None: the layer of an array is unknown."""
+        """Clear the choice for None; ignore an array, whose layer is unknown."""
         if prototypes is None:
             self.choose(None)
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """The label of each prototype, None if they are 1, 2, ..."""
+        """The label of each prototype (n_prototypes,); None if they are 1, 2, ..."""
         points = {} if self.layer is None else points_of(self.layer)
         labels = np.repeat(list(points), [len(rows) for rows in points.values()])
         return None if np.array_equal(labels, np.arange(1, len(labels) + 1)) else labels
 
     @property
     def image_options(self) -> Mapping[str, Any]:
-        """The options of the image in the recipe of the chosen result, if it has some."""
+        """The image options in the recipe of the chosen result, if any."""
         recipe = {} if self.layer is None else self.layer.metadata[METADATA_KEY]["recipe"]
         return recipe.get("input") or {}
 
@@ -249,7 +248,7 @@ def _number_field(parameter: Parameter) -> QtField:
 
 
 def _slider_field(parameter: Parameter) -> QtField:
-    """Create a slider over the words for its two ends, for a number in steps."""
+    """Create a slider in steps, with a label below each end."""
     low, high, ends = parameter.minimum, parameter.maximum, parameter.ends
     assert low is not None and high is not None and ends is not None
     step, control = parameter.step or (high - low) / 100, QWidget()
@@ -272,7 +271,7 @@ def _slider_field(parameter: Parameter) -> QtField:
 
 
 def _window_field(parameter: Parameter) -> QtField:
-    """Create a slider for the side of a window, or for the one word that stands for none."""
+    """Create a slider for the side of a window, or for the word that replaces it."""
     word = parameter.choices[0] if parameter.choices else None
     slider = OddSlider(None if word else 1, may_be_chosen=word is not None)
 
@@ -297,7 +296,7 @@ def _list_field(parameter: Parameter) -> QtField:
             numbers = [float(number) for number in text.replace(";", ",").split(",") if text]
         except ValueError as error:
             raise InvalidInput(
-                f"{parameter.label}: expected numbers with commas between, got {text!r}"
+                f"{parameter.label}: expected numbers separated by commas, got {text!r}"
             ) from error
         return np.array(numbers) if numbers else None
 
@@ -309,7 +308,7 @@ def _list_field(parameter: Parameter) -> QtField:
 
 
 def _text_field(parameter: Parameter) -> QtField:
-    """Create a line for a text, some of which are offered, or for the path of a file."""
+    """Create a line for a text, with suggestions if any, or for the path of a file."""
     if parameter.files:
         folder = FolderField(parameter.help, files=f"{parameter.label} ({parameter.files})")
         return QtField(folder, lambda: str(folder.path or ""), folder.set_text, folder.changed)
@@ -331,5 +330,5 @@ _FIELDS: dict[str, Callable[[Parameter], QtField]] = {
     "window": _window_field,
     "list": _list_field,
     "text": _text_field,
-    "choice": _text_field,  # of texts of which some are offered
+    "choice": _text_field,  # texts with suggestions
 }

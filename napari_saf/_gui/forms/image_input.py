@@ -1,4 +1,4 @@
-"""Form of the input: image, region, scale, features, mask; and the frozen value that it reads."""
+"""Form of the input image, region, scale, features and mask, and the selection that it reads."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _COLOURS = ("red", "green", "blue")
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ImageSelection:
-    """Pixels of an image layer, layers that go with them, and options, as the controls show them.
+    """An image layer, further input layers and options, as set by the controls.
 
-    The window of the options is one side, along the axes that count as neighbours, or "auto".
-    Their groups and features are those without a layer for them. What of a stack is on screen is
-    looked up in the viewer when it is needed.
+    The window of `options` is one side, for all averaged axes, or "auto"; their groups and features
+    apply if no layer is chosen for them. The displayed slice of a stack is read from the viewer
+    on demand.
     """
 
     viewer: napari.Viewer
@@ -59,7 +59,7 @@ class ImageSelection:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The spatial axes of the image, none without one."""
+        """The spatial axes of the image; empty without an image."""
         axes = () if self.image is None else range(self.image.ndim)
         return tuple(axis for axis in axes if axis != self.channel_axis)
 
@@ -72,12 +72,12 @@ class ImageSelection:
 
     @property
     def slice_word(self) -> str:
-        """What a slice along the first axis is called."""
+        """The word for a slice along the first axis: "slice" or "frame"."""
         return slice_word(self.image, self.axes[0]) if self.axes else "slice"
 
     @property
     def extents(self) -> list[tuple[str, object]]:
-        """What may be labelled of the image, each with its text."""
+        """The extents of the image that can be labelled, with their texts."""
         return [
             (text.replace("slice", self.slice_word), extent)
             for text, extent in _EXTENTS
@@ -86,12 +86,12 @@ class ImageSelection:
 
     @property
     def feature_names(self) -> list[str]:
-        """The features that suit the channels of the image."""
+        """The features applicable to the number of channels of the image."""
         n_channels = len(self.channel_names)
         return [name for name, cls in FEATURES.items() if cls.channels in (None, n_channels)]
 
     def group_sources(self) -> list[tuple[str, object]]:
-        """Return groups that the image defines: slices that are labelled together, channels."""
+        """Return the groups defined by the image: jointly labelled slices, channel intensities."""
         if self.image is None:
             return []
         sources: list[tuple[str, object]] = []
@@ -99,7 +99,7 @@ class ImageSelection:
             plane = placement.plane_on_screen(self.viewer, self.image, self.axes)
             for number, axis in enumerate(self.axes):
                 if axis not in plane:
-                    name = str(self.image.axis_labels[axis])  # without one numbered from the last
+                    name = str(self.image.axis_labels[axis])  # "-1" if unnamed
                     name = f"axis {name}" if name.lstrip("-").isdigit() else name
                     sources.append((f"slices ({name})", f"axis:{number}"))
         for channel, name in enumerate(self.channel_names):
@@ -107,7 +107,7 @@ class ImageSelection:
         return sources
 
     def slices(self, *, every: bool = False) -> placement.ImageRegion:
-        """Return the slices that are labelled, or all; InvalidInput without an image."""
+        """Return the slices to label, or `every` slice; raise InvalidInput without an image."""
         if self.image is None:
             raise InvalidInput(placement.NO_IMAGE)
         viewer, image, axes = self.viewer, self.image, self.axes
@@ -122,13 +122,13 @@ class ImageSelection:
         return dataclasses.replace(region, together=together)
 
     def region(self, strokes: Labels | None = None) -> placement.ImageRegion:
-        """Return what is labelled at once: of a large image a part, see `narrowed`."""
+        """Return the region to label at once; part of a large image, as by `narrowed`."""
         return narrowed(self.viewer, self.slices(), self.strokes if strokes is None else strokes)
 
     def job(self, *, finite_only: bool = False, strokes: Labels | None = None) -> ImageJob:
-        """Return what to read, with a value for what is automatic; InvalidInput without an image.
+        """Return the image job with automatic options resolved.
 
-        The `strokes` take the place of those that are selected.
+        `strokes` replace the selected ones. Raises InvalidInput without an image.
         """
         strokes = self.strokes if strokes is None else strokes
         region = self.region(strokes)
@@ -136,7 +136,7 @@ class ImageSelection:
         pixels, axis = features or (None, -1)
         options = self.options
         if isinstance(region, LargeRegion) and strokes is not None:
-            # What strokes teach in a part is for all of the image, at its full size.
+            # Strokes in a part are used for the whole image, at full resolution.
             options = dataclasses.replace(options, max_side=None)
         job = ImageJob(
             region.pixels,
@@ -156,7 +156,7 @@ class ImageSelection:
         return self._resolved(ImageJob(region.pixels, self.options), region).options
 
     def _resolved(self, job: ImageJob, region: placement.ImageRegion) -> ImageJob:
-        """Return a job with the options that its region asks for."""
+        """Return the job with its options resolved for the region."""
         window, axis = job.options.window, region.channel_axis_read
         if isinstance(window, int):
             window = region.window(window)[0]
@@ -168,12 +168,12 @@ class ImageSelection:
         return dataclasses.replace(job, options=options)
 
     def scale_note(self) -> str:
-        """Return where the window is smaller than the scale, as the image is, and by how much."""
+        """Return a note if the image limits the window to less than the scale, else empty."""
         window = self.options.window
         return self.region().window(window)[1] if isinstance(window, int) else ""
 
     def note(self, *, uses_window: bool) -> str:
-        """Return in lines which slice of a stack is labelled alone, and the note on the scale."""
+        """Return lines on the single slice that is labelled, if so, and on the scale."""
         fixed, lines = self.slices().fixed, []
         if fixed:
             shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
@@ -183,7 +183,7 @@ class ImageSelection:
         return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
 
     def automatic_note(self, *, uses_window: bool) -> str:
-        """Return in words what is chosen for the image where the options say "automatic"."""
+        """Return the description of the automatic options resolved for the image."""
         try:
             words = _words(self.job().options, uses_window)
         except InvalidInput:
@@ -192,7 +192,7 @@ class ImageSelection:
         return ", ".join(" ".join(words[name]).strip() for name in automatic)
 
     def changes_since(self, start: ImageOptions, *, uses_window: bool) -> list[str]:
-        """Return in words which options are not those of the start."""
+        """Return descriptions of the options that differ from `start`."""
         words, at_start = _words(self.options, uses_window), _words(start, uses_window)
         if self.features is not None:
             words["features"] = ("", self.features.name)
@@ -201,7 +201,7 @@ class ImageSelection:
 
 
 def _words(options: ImageOptions, uses_window: bool) -> dict[str, tuple[str, str]]:
-    """Return what options that are used say, each as a name, if it needs one, and a text."""
+    """Return the name, which may be empty, and the text of each option in use."""
     features, window = FEATURE_LABELS.get(options.features_name, ""), options.window
     if isinstance(options.extractor, Foreground):
         features = f"things on {options.extractor.ground_text}"
@@ -222,7 +222,7 @@ def slice_word(layer: Layer, axis: int) -> str:
 
 
 def side_of(window: int | tuple[int, ...] | str) -> int | None:
-    """Return the side of a window, on all axes on which it is not 1; None where they differ."""
+    """Return the side of a window along axes longer than 1; None if they differ or for "auto"."""
     if isinstance(window, str):
         return None
     if isinstance(window, int):
@@ -232,21 +232,21 @@ def side_of(window: int | tuple[int, ...] | str) -> int | None:
 
 
 def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]:
-    """Return a window of another side; slices that are labelled by themselves stay so."""
+    """Return a window with another side, keeping axes of length 1 of separate slices."""
     return side if isinstance(window, int) else tuple(1 if n == 1 else side for n in window)
 
 
 DEFAULT_OPTIONS = ImageOptions()
 _MOST_SCALE = 1000
 _FIELDS = ("window", "weights", "max_side", "full_resolution")
-"""Options whose fields are generated; the scale is laid out by the owner."""
+"""Options with generated fields; the caller lays out the scale."""
 _HELP = {
     "image": "The image layer to label.",
-    "channels": "The axis that holds channels, not space; named as its slider is.",
-    "extent": "The slice on screen; each slice, with the same labels in all; or one volume.",
-    "strokes": "A Labels layer with pixels painted 1, 2, ...: all other pixels follow these.",
-    "groups": "What each label is spread over: slices, bright and dark pixels, or a layer (V).",
-    "features": "What describes a pixel: computed here, or the channels of another image layer.",
+    "channels": "The axis of the channels, named like its slider in napari.",
+    "extent": "The displayed slice; each slice separately, with shared labels; or one volume.",
+    "strokes": "A Labels layer with pixels painted 1, 2, ..., which label all other pixels.",
+    "groups": "Groups to balance in each label: slices, bright and dark pixels, or a layer (V).",
+    "features": "Feature vector of a pixel: computed here, or the channels of another image layer.",
     "mask": "Label only where this layer is not 0.",
 }
 _LABELS = {name: name.capitalize() for name in _HELP}
@@ -255,10 +255,10 @@ _IMAGE_ROWS = ("image", "channels", "extent", "strokes", "groups")
 
 
 class ImageInput(QObject):
-    """Controls of the image input: two sections and a scale, to be laid out by the owner.
+    """Controls of the image input: two sections and a scale, laid out by the caller.
 
-    The fields begin with the options `start`; `strokes` is the text for no strokes. The `choices`
-    are of the image and its axes, of layers, and the generated fields of options.
+    Fields are initialized with the options `start`; `strokes` is the text for no strokes. `choices`
+    holds the controls of the image, its axes, further layers, and generated fields by name.
     """
 
     image_changed = Signal()
@@ -281,7 +281,7 @@ class ImageInput(QObject):
         }
         self.choices["features"] = LayerChoice(viewer, Image, self._may_be_features)
         for name in _FIELDS:
-            # "automatic" is offered where the scale starts as such.
+            # "automatic" is offered only if the scale starts as automatic.
             words = [x for x in OPTIONS[name].choices if x != AUTO or self.start.window == AUTO]
             start = getattr(self.start, name)
             field = dataclasses.replace(OPTIONS[name], choices=tuple(words), default=start)
@@ -302,7 +302,7 @@ class ImageInput(QObject):
         self.choose(features=self.start.features)
 
     def _create_extractors(self) -> dict[str, OptionsForm]:
-        """Create the rows of what features ask for, such as a file of weights."""
+        """Create the rows of feature parameters, such as a weights file."""
         forms = {}
         for name, extractor in FEATURES.items():
             parameters = [item for item in describe(extractor) if item.in_form]
@@ -336,13 +336,13 @@ class ImageInput(QObject):
         return self.choices["strokes"].value
 
     def pixels(self) -> ImageSelection:
-        """Return which pixels and strokes are chosen, without options."""
+        """Return the selected pixels and strokes, with default options."""
         values = {name: self.choices[name].value for name in ("image", "extent", "strokes")}
         axis = self.choices["channels"].value
         return ImageSelection(viewer=self._viewer, channel_axis=axis, **values)
 
     def read(self) -> ImageSelection:
-        """Return what the controls say; InvalidInput if they do not fit together."""
+        """Return the selection; raise InvalidInput if its parts are inconsistent."""
         if self._selection is None:
             values = {name: choice.value for name, choice in self.choices.items()}
             groups = values["groups"] if self.section.is_shown(self.choices["groups"]) else None
@@ -364,7 +364,7 @@ class ImageInput(QObject):
         return self._selection
 
     def choose(self, **values: Any) -> None:
-        """Choose values by name; what is not offered is not chosen."""
+        """Choose values by name; values not offered are ignored."""
         for name, value in values.items():
             extractor = extractor_of(value) if name == "features" else None
             if extractor is not None:
@@ -379,13 +379,13 @@ class ImageInput(QObject):
                 self.choices[name].choose(value)
 
     def plain_values(self) -> PlainValues:
-        """Return scale and choices as values for JSON, but for layers."""
+        """Return scale and choices, except layers, as JSON-serializable values."""
         values = {name: choice.value for name, choice in self.choices.items() if name != "window"}
         plain = {name: value for name, value in values.items() if isinstance(value, Plain)}
         return {"scale": self.scale.value, "choices": plain}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
-        """Show what `plain_values` returned, as far as it is offered."""
+        """Restore values returned by `plain_values`; those not offered are ignored."""
         scale, choices = values.get("scale"), values.get("choices")
         if scale is None or (type(scale) is int and 0 < scale < _MOST_SCALE):
             self.scale.set_value(scale)
@@ -393,12 +393,12 @@ class ImageInput(QObject):
         self.choose(**{n: x for n, x in stored if n in self.choices and isinstance(x, Plain)})
 
     def show_row(self, name: str, visible: bool) -> None:
-        """Show or hide a choice; groups that are hidden do not count."""
+        """Show or hide a choice; hidden groups are ignored."""
         self._section_of(name).show_row(self.choices[name], visible)
         self._forget()
 
     def read_axes(self, event: object = None) -> None:
-        """Offer as groups what the image defines; the first, unless others were chosen."""
+        """Offer the groups of the image, choosing the first unless the user chose another."""
         if self.image is not None:
             groups = self.choices["groups"]
             is_first = groups.currentIndex() <= 0
@@ -425,7 +425,7 @@ class ImageInput(QObject):
 
     def _on_image_changed(self) -> None:
         axes = placement.channel_axes(self.image)
-        # An axis of the same name with as many channels holds channels again.
+        # The choice is kept if an axis has the same name and number of channels.
         self.choices["channels"].offer([("none", None), *axes])
         self.show_row("channels", bool(axes))
         self._on_channels_changed()
@@ -441,7 +441,7 @@ class ImageInput(QObject):
         self.read_axes()
 
     def _may_be_features(self, layer: Layer) -> bool:
-        """Return whether a layer has the pixels of the image and an axis more."""
+        """Return whether a layer has the shape of the image plus a feature axis."""
         if self.image is None or layer == self.image:
             return False
         return self.pixels().region().over_features(layer) is not None

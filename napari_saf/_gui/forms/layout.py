@@ -1,4 +1,4 @@
-"""Rows of a label and a field, sections that fold, buttons."""
+"""Layout of forms: labelled rows, collapsible sections, buttons, scroll areas."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SPACING = 6
 
 
 class FormSection(QWidget):
-    """Rows that can be hidden, of a label and a field: a widget of magicgui or Qt.
+    """Rows of a label and a field, a magicgui or Qt widget, that can be hidden.
 
-    Unlike in a container of magicgui, labels wrap and are as wide in every section: the fields of
-    a narrow dock stand one below the other.
+    Unlike in a magicgui container, labels wrap and have the same width in all sections, which
+    aligns the fields of a dock.
     """
 
     def __init__(self) -> None:
@@ -70,15 +70,15 @@ class FormSection(QWidget):
 
 
 def create_fold(title: str, content: QWidget) -> QCollapsible:
-    """Return a section, folded; unfolded it is as high as what it holds, also when that changes."""
+    """Return a collapsed section, which follows the height of its content when expanded."""
     fold = QCollapsible(f"▸  {title}")
     button = fold.toggleButton()
     button.setIconSize(QSize(0, 0))
-    button.setToolTip("Show or hide what is below.")
+    button.setToolTip("Expand or collapse this section.")
 
     def show(is_open: bool) -> None:
         button.setText(f"{'▾' if is_open else '▸'}  {title}")
-        # The fold itself makes it 0 pixels high; Tab would still go through it.
+        # QCollapsible only sets the height to 0; Tab would still reach the content.
         fold.content().setVisible(is_open)
         if is_open:
             fold.content().setMaximumHeight(2**24 - 1)  # QWIDGETSIZE_MAX, which PySide6 lacks
@@ -87,7 +87,7 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)
     fold.content().layout().setContentsMargins(0, _SPACING, 0, 0)
-    # Not by the fold itself, which would hold on to the height that its content has now.
+    # Not with QCollapsible.addWidget, which would fix the current height of the content.
     fold.content().layout().addWidget(content)
     fold.collapse(animate=False)
     return fold
@@ -116,14 +116,14 @@ def fill_layout(layout: QBoxLayout, *widgets: QWidget, stretch: int = 0) -> None
 
 
 def create_row(*widgets: QWidget, stretch: int = 1) -> QWidget:
-    """Return widgets side by side, as wide as each other; without stretch as they need."""
+    """Return widgets side by side, of equal width, or of their natural widths if `stretch` is 0."""
     row = QWidget()
     fill_layout(QHBoxLayout(row), *widgets, stretch=stretch)
     return row
 
 
 class FormArea(QScrollArea):
-    """A dock's form: as high as what it holds; where there is less room it scrolls up and down."""
+    """Form of a dock, as high as its content; scrolls vertically if there is less space."""
 
     def __init__(self, content: QWidget) -> None:
         super().__init__()
@@ -134,14 +134,14 @@ class FormArea(QScrollArea):
         self.setWidget(content)
 
     def sizeHint(self) -> QSize:
-        """Return the size of the content: lines that wrap make it as high as its width asks."""
-        content, edge = self.widget(), self.contentsMargins()  # the edge is of napari's style
+        """Return the size of the content, whose height depends on the width if lines wrap."""
+        content, edge = self.widget(), self.contentsMargins()  # margins of napari's style
         hint, width = content.sizeHint(), self.viewport().width()
         height = content.heightForWidth(width) if content.hasHeightForWidth() else hint.height()
         return QSize(hint.width(), height + edge.top() + edge.bottom())
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Ask for another height when the content changes, or its width, which wraps lines."""
+        """Update the height when the content or its width changes."""
         if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
             self.updateGeometry()
         return bool(super().eventFilter(watched, event))

@@ -1,4 +1,4 @@
-"""Forms generated from described dataclasses: of options, of a method."""
+"""Forms of options and methods, generated from their described dataclasses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from napari_saf.parameters import Parameter, build, describe
 
 
 class OptionsForm(QObject):
-    """A field for each parameter of a dataclass, in rows that are shown where they count.
+    """Fields for the parameters of a dataclass, in rows shown only while they have an effect.
 
-    Rows lie in two sections, `basic` and `advanced`, which the owner lays out. What the fields say
-    is read once after each change.
+    Rows are in two sections, `basic` and `advanced`, laid out by the caller. Values are cached
+    until a field changes.
     """
 
     changed = Signal()
@@ -37,10 +37,10 @@ class OptionsForm(QObject):
         self._type: type = object
         self._has_seeds = self._is_shown = True
         self._values: dict[str, object] | None = None
-        self._options: Any = None  # or the error that they are
+        self._options: Any = None  # or their validation error
 
     def ask_for(self, options_type: type, parameters: Iterable[Parameter]) -> None:
-        """Add the fields of some parameters of a dataclass, at their defaults."""
+        """Add fields for some parameters of a dataclass, with their defaults."""
         self._type, self._parameters = options_type, {item.name: item for item in parameters}
         self.fields = {}
         for name, parameter in self._parameters.items():
@@ -50,8 +50,8 @@ class OptionsForm(QObject):
         self._update()
 
     def read(self) -> Any:
-        """Return the dataclass with the values of the fields; SafError if they are not valid."""
-        # Prototypes of a layer may be edited without a signal.
+        """Return the dataclass with the values of the fields; raise SafError if invalid."""
+        # Prototypes of a layer may change without a signal.
         if self._options is None or self.prototypes_field is not None:
             try:
                 self._options = build(self._type, self.values())
@@ -62,7 +62,7 @@ class OptionsForm(QObject):
         return self._options
 
     def values(self) -> dict[str, object]:
-        """Return values by dotted name; InvalidInput for a text that is none."""
+        """Return values by dotted name; raise InvalidInput for text that cannot be parsed."""
         if self._values is None or self.prototypes_field is not None:
             counting = [name for name in self.fields if self._counts(name)]
             self._values = {name: self.fields[name].value for name in counting}
@@ -72,7 +72,7 @@ class OptionsForm(QObject):
         return dict(self._values)
 
     def set_values(self, values: Mapping[str, object]) -> None:
-        """Show values by dotted name; choices first, since others depend on them."""
+        """Show values by dotted name, choices first, since other fields depend on them."""
         for name in sorted(self.fields, key=lambda name: self._parameters[name].kind != "choice"):
             if name in values and self._counts(name):
                 self.fields[name].value = values[name]
@@ -84,7 +84,7 @@ class OptionsForm(QObject):
         return fields[0].control if fields else None  # type: ignore[attr-defined]
 
     def show(self, options: Any) -> None:
-        """Show options; `read` returns them, with what they learned, until a field changes."""
+        """Show options; `read` returns the same object, with its fitted state, until a change."""
         with signals_blocked(self):
             self.set_values({name: getattr(options, name) for name in self.fields})
         self._options = options
@@ -98,7 +98,7 @@ class OptionsForm(QObject):
         self._update()
 
     def _counts(self, name: str) -> bool:
-        """Return whether a parameter has an effect under the present choices."""
+        """Return whether a parameter has an effect with the current choices."""
         parameter = self._parameters[name]
         if parameter.for_seeds and not self._has_seeds:
             return False
@@ -124,12 +124,12 @@ class OptionsForm(QObject):
 
 
 class MethodForm(OptionsForm):
-    """A choice of methods (`box`), and the fields of the chosen one.
+    """A choice of methods (`box`) and the fields of the chosen method.
 
-    Fields begin with the defaults of the method, and with the device of the settings. Prototypes of
-    an earlier result are asked for only if `asks_prototypes`, what acts on strokes alone if it
-    `has_seeds`, and what counts only where no assignment to start from is given if `asks_start`.
-    Methods with a caution come last, those that do without strokes only in a form `for_strokes`.
+    Fields are initialized with the defaults of the method and the device of the preferences.
+    `asks_prototypes`, `has_seeds` and `asks_start` include parameters for prototypes of an earlier
+    result, for strokes, and for runs without an initial assignment. Methods with a caution come
+    last, those that ignore strokes only in a form `for_strokes`.
     """
 
     method_changed = Signal()
@@ -162,7 +162,7 @@ class MethodForm(OptionsForm):
         self.box.choose(next((item for item in self.box.values() if item.name == name), None))
 
     def plain_values(self) -> PlainValues:
-        """Return the method and its parameters as values for JSON; one that is wrong hides all."""
+        """Return the method and its parameters as JSON values; only the first if one is wrong."""
         plain: PlainValues = {"method": self.method.name}
         with suppress(SafError):
             values = self.values().items()
@@ -170,7 +170,7 @@ class MethodForm(OptionsForm):
         return plain
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
-        """Show what `plain_values` returned, as far as there is a field for it."""
+        """Restore values returned by `plain_values`; those without a field are ignored."""
         parameters = values.get("parameters")
         if isinstance(values.get("method"), str):
             self.choose(values["method"])
@@ -179,7 +179,7 @@ class MethodForm(OptionsForm):
                     self.set_values({name: value})
 
     def _ask_for_method(self) -> None:
-        """Show the fields of the chosen method, at its defaults, in place of those there are."""
+        """Replace the fields with those of the chosen method, with its defaults."""
         self.box.setToolTip(described(self.method))
         for section in (self.basic, self.advanced):
             for choice in section.findChildren(LayerChoice):
@@ -203,7 +203,7 @@ class MethodForm(OptionsForm):
 
 
 def _entries(methods: Iterable[type[AbstractMethod]], for_strokes: bool) -> Entries:
-    """Return the entries of a choice of methods, those with a caution last, under its heading."""
+    """Return the entries of a choice of methods, those with a caution last, below a heading."""
     groups: dict[str, list[tuple[str, object]]] = {"": []}
     for method in methods:
         caution = method.caution if for_strokes or method().follows_seeds else None
@@ -211,11 +211,11 @@ def _entries(methods: Iterable[type[AbstractMethod]], for_strokes: bool) -> Entr
         groups.setdefault(heading, []).append((method.title, method))
     entries = groups.pop("")
     for heading, methods_below in groups.items():
-        # A choice does not begin with a heading.
+        # The first entry must not be a heading.
         entries += [(f"— {heading} —", HEADING), *methods_below] if entries else methods_below
     return entries
 
 
 def described(method: type[AbstractMethod]) -> str:
-    """Return a sentence of what a method does, and another where it is not for strokes."""
+    """Return the summary of a method and the reason for its caution, if any."""
     return method.summary if method.caution is None else f"{method.summary} {method.caution.reason}"

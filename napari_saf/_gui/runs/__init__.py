@@ -1,1 +1,1 @@
-"""Runs in a thread of their own: started, followed, stopped."""
+"""Runs in worker threads: `run` defines, `controller` displays, and `panel` controls them."""

@@ -1,4 +1,4 @@
-"""The run of a dock: a timer shows the newest frame of its thread in the layer of the results."""
+"""Controller of the run of a dock: displays the newest frame of its thread in the result layer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _CLOSING_SECONDS = 5.0
 
 
 class RunsOfViewer(QObject):
-    """The runs of all docks: signals that carry the controller, and those that are `running`.
+    """Signals of the runs of all docks, and the controllers that are `running`.
 
-    `returned` has the result, once the layer shows it.
+    Signals carry the controller; `returned` is emitted once the layer shows the result.
     """
 
     began = Signal(object)
@@ -43,12 +43,12 @@ class RunsOfViewer(QObject):
 
 
 class RunController(QObject):
-    """The run of a viewer and the layer that shows it.
+    """Starts, displays and stops the run of a dock, at most one at a time.
 
-    A timer takes the newest frame of the run and shows it; the run never waits for that, nor the
-    main thread for the run. A run begins only when the one before has ended. It ends early when
-    its image or its result is removed. Layers are compared by equality: a plugin is handed proxies,
-    of which there are many of one layer. The `reader` may serve other work while there is no run.
+    A timer displays the newest frame; run and main thread never wait for each other. A new run
+    starts once the previous one has ended. Removing its image or its result layer stops a run.
+    Layers are compared by equality, since plugins receive many proxies of the same layer. The
+    `reader` may be used by other work while no run is active.
     """
 
     began = Signal(object)  # the job
@@ -63,16 +63,16 @@ class RunController(QObject):
         super().__init__()
         self._viewer, self._runs = viewer, runs
         self.run: Run | None = None
-        self.waiting: RunJob | None = None  # for the end of the present run
+        self.waiting: RunJob | None = None  # queued until the current run ends
         self._has_returned = self._is_in_sight = False
         self._frame: Frame | None = None
         self._frame_seconds = self._began_showing = 0.0
-        # Qt handles a timer of no time after what is to be painted.
+        # Qt handles a timer with zero interval after pending paint events.
         self._timer, self._painted = QTimer(self, singleShot=True), QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._show_newest)
         self._painted.timeout.connect(self._on_painted)
         self.reader = ProblemReader()
-        self.note = ""  # on what the labels of the run are under, or were
+        self.note = ""  # on other layers hidden for the labels
         viewer.layers.events.removed.connect(self._on_layer_removed)
         runs.began.connect(self._on_other_began)
 
@@ -105,7 +105,7 @@ class RunController(QObject):
             self.run.cancel()
 
     def shut_down(self) -> None:
-        """End the run, if there is one, and take no notice of it any more."""
+        """Stop the run, if any, and disconnect from it."""
         self.stop()
         self._timer.stop()
         self._painted.stop()
@@ -139,7 +139,7 @@ class RunController(QObject):
         run.start()
 
     def _on_other_began(self, started: RunController) -> None:
-        """Stop the run if another controller started one that writes to its layer."""
+        """Stop the run if another controller started one on the same layer."""
         if started is not self and self.live is not None and self.live is started.live:
             self.stop()
 
@@ -150,9 +150,10 @@ class RunController(QObject):
         self._painted.start()
 
     def _show(self, shown: Frame | Segmentation) -> None:
-        """Show labels, where there is a layer for them or an image to make one for.
+        """Show labels in their layer, which is created if its image is still open.
 
-        They come to sight once a run, and hide earlier ones: runs side by side do not flicker.
+        They are made visible, hiding earlier labels, once per run, so that parallel runs do not
+        flicker.
         """
         run = self.run
         assert run is not None and run.problem is not None
@@ -176,7 +177,7 @@ class RunController(QObject):
             self.note = visibility_of(self._viewer).show_result(job.image, live.layer, index)
 
     def _on_painted(self) -> None:
-        """Let the docks show the frame, too; then rest twice as long as all that took."""
+        """Notify the docks of the frame, then pause for twice the time spent displaying it."""
         frame, self._frame = self._frame, None
         if frame is not None:
             self.advanced.emit(frame)
@@ -192,7 +193,7 @@ class RunController(QObject):
         self._timer.stop()
         if run.mailbox and not self._is_in_sight:
             self._show(run.mailbox.pop())
-        self._on_painted()  # listeners see how every run began
+        self._on_painted()  # listeners receive the first frame of every run
         self._show(result)
         self._runs.returned.emit(self, result)
         self.returned.emit(result)
@@ -203,7 +204,7 @@ class RunController(QObject):
             self.run.live.teach(prototypes)
 
     def _on_merged(self, tree: RegionHierarchy) -> None:
-        """Show the regions that the job asks for, and make them active."""
+        """Show the regions at the level of the job, and make their layer active."""
         run = self.run
         if run is None or run.job.level is None or run.live.is_lost or not self._has_returned:
             return

@@ -1,4 +1,4 @@
-"""Run, Stop and the status line of a dock, with the time left; one run or task at a time."""
+"""Run and Stop buttons and status line of a dock, with an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 _MASK = "Mask them and run"
 RUN_KEY = "Shift-R"
 RUN_KEY_TEXT = RUN_KEY.replace("-", "+")
-_STOP_HELP = f"End the work and keep what there is ({RUN_KEY_TEXT})."
+_STOP_HELP = f"Stop and keep the results so far ({RUN_KEY_TEXT})."
 _CLOCK_MILLISECONDS = 500
 _RECENT = 0.3
-"""Share of the time so far over which progress is taken."""
+"""Share of the elapsed time over which the rate of progress is measured."""
 _SLOWDOWN = 2.0
-"""The last steps of a flow move few pixels, and the share that is done rises ever more slowly: of
-twelve runs of flows and clusterings on photographs, a third to all of the true time was left at the
-present pace in four cases of five."""
+"""Progress slows down towards the end of a flow: in four of five cases, of twelve runs of flows and
+clusterings on photographs, extrapolation gave a third to all of the true remaining time."""
 _LEAST_FRACTION = 0.05
 _FORESEEABLE = 4.0
-"""Times the time so far; what would go on longer stands still, and may end at any time."""
+"""Longest estimate, in multiples of the elapsed time; beyond, progress has stalled."""
 
 
 class Subject(Enum):
-    """What the status line is about."""
+    """Kind of message in the status line."""
 
     NOTHING = auto()
     REASON = auto()  # why Run is disabled
@@ -52,7 +51,7 @@ class Subject(Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """What a button below the status offers: its text, and the request that it makes."""
+    """Button below the status: its text and the request it emits."""
 
     text: str
     request: object
@@ -60,7 +59,7 @@ class Suggestion:
 
 @dataclasses.dataclass(frozen=True)
 class _TaskCalls:
-    """Whom to tell of the task under way, and what to say of its end."""
+    """Callbacks of the current task, and its final texts."""
 
     returned: Callable[[Any], object]
     advanced: Callable[[Any], object]
@@ -70,15 +69,14 @@ class _TaskCalls:
 
 
 class RunPanel(QObject):
-    """Run and Stop of a dock, and the status of its runs and tasks, which are one at a time.
+    """Run and Stop buttons and status of a dock; one run or task at a time.
 
-    Calculations in the `background` go on meanwhile. The dock lays out `run_button`, with the text
-    and help of `run` if it has one, `stop_button` and `status`. Runs of the `controller` are
-    followed here; what else follows them connects to its signals. `run_clicked` is also sent by the
-    key of the dock. A suggestion that a person accepts is started if it is a job, else sent as
-    `repeat_asked`; only a panel that `repeats` makes suggestions for jobs of the dock. `unit` is
-    what a run counts, `outcome_text` words how one ended; outcomes of other images than the
-    `chosen` one are named.
+    Calculations in the `background` run in parallel. The dock lays out `run_button`, with text and
+    tooltip `run`, `stop_button` and `status`. The panel displays the runs of the `controller`.
+    `run_clicked` is also emitted by the shortcut. An accepted suggestion is started if it is a
+    job, else emitted as `repeat_asked`; jobs of the dock get suggestions only if `repeats`. `unit`
+    names what a run counts, `outcome_text` formats its result; the image is named if it is not
+    the `chosen` one.
     """
 
     run_clicked = Signal()
@@ -115,11 +113,11 @@ class RunPanel(QObject):
         self._frame: Frame | None = None
         self.task: Task | None = None
         self._task_text = ""
-        self._calls: _TaskCalls  # of the task
+        self._calls: _TaskCalls  # of the current task
         self._is_showing = self._has_ended = False
         self._provisional = ""
-        self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
-        self.outcome = ""  # how the last run ended
+        self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # last outcome
+        self.outcome = ""  # final status of the last run
         self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
         self._clock.timeout.connect(self._show_progress)
         self.status.suggested_action_clicked.connect(self._on_suggestion_accepted)
@@ -136,11 +134,10 @@ class RunPanel(QObject):
 
     @property
     def current_image(self) -> Any:
-        """The image that is chosen in the dock, None if none is or can be."""
+        """The image chosen in the dock; None without one."""
         return None if self._chosen is None else self._chosen.image
 
-    # What goes on
-
+    # Work under way
     @property
     def is_busy(self) -> bool:
         return self.controller.is_running or self.task is not None or self._is_showing
@@ -150,12 +147,12 @@ class RunPanel(QObject):
         return self.background.is_busy
 
     def set_showing(self, is_showing: bool) -> None:
-        """Stay busy while results of work that has ended are still being added to the viewer."""
+        """Stay busy while results are still being added to the viewer."""
         self._is_showing = is_showing
         self._update_busy()
 
     def stop(self) -> None:
-        """End the run or task with what there is."""
+        """Stop the run or task, keeping its results so far."""
         self.stop_clicked.emit()
         if self.task is None:
             self.controller.stop()
@@ -164,7 +161,7 @@ class RunPanel(QObject):
         self._show(Subject.PROGRESS, None, "stopping …")
 
     def run_or_stop(self) -> bool:
-        """Stop what goes on, else ask for a run; return whether the dock can."""
+        """Stop the work under way or else request a run; return False if neither is possible."""
         if self.stop_button.isEnabled():
             self.stop()
         elif self._run_help:
@@ -184,20 +181,20 @@ class RunPanel(QObject):
         masked: object = None,
         stopped_text: str = "stopped",
     ) -> None:
-        """Do some work, see `Task`; nothing happens while other work is under way.
+        """Start a `Task`; ignored while other work is under way.
 
-        What it reports goes to `on_advanced`, by default a fraction and a text that are shown.
-        `masked` is the request to suggest where pixels are NaN or infinite.
+        Reports go to `on_advanced`, by default as a fraction and a text to display. `masked` is the
+        request to suggest if pixels are NaN or infinite.
         """
         if self.is_busy:
             return
         advanced = on_advanced or self.show_task
         self._calls = _TaskCalls(on_returned, advanced, on_finished, masked, stopped_text)
-        # To slots of this, which Qt may delete before the task ends.
+        # Bound slots, since Qt may delete this panel before the task ends.
         task, self._task_text = Task(function), text
         self.task = task
         for ended in (task.returned, task.failed, task.abandoned):
-            ended.connect(self._clock.stop)  # which would write over the outcome
+            ended.connect(self._clock.stop)  # it would overwrite the outcome
         task.advanced.connect(self._on_task_advanced)
         task.returned.connect(self._on_task_returned)
         task.failed.connect(self._on_task_failed)
@@ -209,21 +206,21 @@ class RunPanel(QObject):
         task.start()
 
     def show_task(self, step: tuple[float, str]) -> None:
-        """Show a fraction and a text of the task under way."""
+        """Show the progress (fraction, text) of the current task."""
         fraction, self._task_text = step
         self._show(Subject.PROGRESS, fraction, self._task_text)
         self._show_progress()
 
     @contextmanager
     def showing_errors(self) -> Iterator[None]:
-        """Show a SafError that is raised within; the rest of that is left out."""
+        """Catch a SafError raised in the block and show it."""
         try:
             yield
         except SafError as error:
             self.show_error(describe_error(error))
 
     def shut_down(self) -> None:
-        """End all work and send nothing any more."""
+        """Stop all work and emit no further signals."""
         self._has_ended, self._is_showing = True, False
         self._clock.stop()
         task, self.task = self.task, None
@@ -235,7 +232,7 @@ class RunPanel(QObject):
     # The status
 
     def set_reason(self, reason: str, *, is_free: bool = True) -> None:
-        """Enable Run, or say why there is no use in it, in the status too while nothing goes on."""
+        """Enable Run, or disable it with a reason, shown in the status if no work is under way."""
         self.run_button.setEnabled(is_free and not reason)
         self.run_button.setToolTip(reason or self._run_help)
         is_new = reason != self._reason
@@ -247,7 +244,7 @@ class RunPanel(QObject):
                 self._show(Subject.REASON, 0, reason)
 
     def explain_reason(self, reason: str, *notes: str) -> None:
-        """Say why Run is disabled, with notes below, until that changes."""
+        """Show the reason why Run is disabled, with notes below, until it changes."""
         self._reason = reason
         self._show(Subject.REASON, 0, "\n".join(filter(None, [reason, *notes])))
 
@@ -255,7 +252,7 @@ class RunPanel(QObject):
         self._show(Subject.NOTE, 0, text)
 
     def hint(self, text: str) -> None:
-        """Change the text alone."""
+        """Change only the text."""
         self._show(Subject.NOTE, None, text)
 
     def show_outcome(
@@ -265,7 +262,7 @@ class RunPanel(QObject):
         self._show(Subject.OUTCOME, fraction, self._provisional or text, suggestion)
 
     def set_provisional(self, text: str) -> None:
-        """Show a text in place of progress and outcome, as long as it is not empty."""
+        """Show a text in place of progress and outcome; an empty one restores them."""
         self._provisional = text
         if self.subject is Subject.OUTCOME:
             self.show_outcome(*self._said)
@@ -273,21 +270,21 @@ class RunPanel(QObject):
             self._show_progress()
 
     def show_error(self, text: str, suggestion: Suggestion | None = None) -> None:
-        """Show an error below Run, and as a notification of napari."""
+        """Show an error below Run and as a napari notification."""
         self.show_fault(text, suggestion)
         show_error(text)
 
     def show_fault(self, text: str, suggestion: Suggestion | None = None) -> None:
-        """Show an error below Run alone."""
+        """Show an error below Run only."""
         self._show(Subject.ERROR, 0, text, suggestion)
 
     def clear(self) -> None:
-        """Say nothing, but why Run is disabled."""
+        """Clear the status, except the reason why Run is disabled."""
         is_reason = bool(self._reason) and not self.is_busy
         self._show(Subject.REASON if is_reason else Subject.NOTHING, 0, self._reason * is_reason)
 
     def forget(self, *changed: object) -> None:
-        """Clear what was said of an earlier choice; work under way keeps its status."""
+        """Clear the status of an earlier choice, unless work is under way."""
         if not self.is_busy:
             self.clear()
 
@@ -314,7 +311,7 @@ class RunPanel(QObject):
             self.status.show_progress(fraction, text, action)
 
     def _show_progress(self) -> None:
-        """Show how far the work is, and the memory that it takes."""
+        """Show the progress and memory use of the work."""
         run, frame = self.controller.run, self._frame
         if self.task is not None:
             text = "stopping" if self.task.is_cancelled else self._task_text
@@ -337,8 +334,7 @@ class RunPanel(QObject):
             lines = [text, self.time_left.words(run.seconds), run.memory_note]
         self._show(Subject.PROGRESS, fraction, "\n".join(filter(None, lines)))
 
-    # Followed runs and tasks
-
+    # Slots of runs and tasks
     def _on_began(self) -> None:
         self._frame, self.outcome = None, ""
         self.time_left.reset()
@@ -374,7 +370,7 @@ class RunPanel(QObject):
         return f"{STATUS_TEXTS[result.status]}: {count} in {seconds:.1f} s"
 
     def _with_notes(self, result: Segmentation, text: str) -> str:
-        """Return how a run ended, with what should be known of it below."""
+        """Return the outcome of a run, with its notes below."""
         run = self.controller.run
         assert run is not None
         job, of_image = run.job, () if run.problem is None else run.problem.notes
@@ -390,7 +386,7 @@ class RunPanel(QObject):
         self._show_failure(job.masked() if job is not None and is_repeated else None, error)
 
     def _show_failure(self, masked: object, error: Exception) -> None:
-        """Show an error; suggest the request that leaves out pixels, where they are the fault."""
+        """Show an error; if non-finite pixels are the cause, suggest the `masked` request."""
         is_offered = masked is not None and isinstance(error, NotFinite)
         self.show_error(describe_error(error), Suggestion(_MASK, masked) if is_offered else None)
 
@@ -405,7 +401,7 @@ class RunPanel(QObject):
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()
-        if self.subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
+        if self.subject is Subject.PROGRESS and self.outcome:  # stopped after the first labels
             self.show_outcome(*self._said)
         self._update_busy()
 
@@ -442,14 +438,14 @@ class RunPanel(QObject):
             self.repeat_asked.emit(request)
 
     def _load_libraries(self) -> None:
-        """Import what the first run needs, in the background, once the dock is there."""
+        """Import the libraries of the first run in the background, once the dock is shown."""
         if not self._has_ended:
             loaded = self.libraries_loaded
             self.background.run("libraries", load_libraries, lambda _: loaded.emit())
 
 
 class TimeLeft:
-    """An estimate from how fast the fraction of a run rose recently, in steps that do not jump."""
+    """Smoothed estimate of the remaining time from the recent rate of progress."""
 
     def __init__(self) -> None:
         self.reset()
@@ -460,7 +456,7 @@ class TimeLeft:
         self._end: float | None = None
 
     def update(self, seconds: float, fraction: float) -> None:
-        """Take note of the share that is done after so many seconds."""
+        """Record the fraction done after some seconds."""
         self._times.append(seconds)
         self._fractions.append(fraction)
         remaining = self._estimate()
@@ -472,7 +468,7 @@ class TimeLeft:
         self._end += weight * (seconds + remaining - self._end)
 
     def seconds_left(self, seconds: float) -> float | None:
-        """Return about how many seconds are left after so many; None where nobody knows."""
+        """Return the estimated seconds left after some elapsed ones; None if unknown."""
         return None if self._end is None else max(self._end - seconds, 1.0)
 
     def words(self, seconds: float) -> str:

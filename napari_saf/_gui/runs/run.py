@@ -1,4 +1,4 @@
-"""A run in a thread of its own: what a click on Run asks for, and the task that labels by it."""
+"""A run in a worker thread: the job that a click on Run creates, and the task that executes it."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _logger = logging.getLogger(__name__)
 LARGE_SHARE = 0.25
-"""Of the memory that is free; from here on it is said how much a run takes."""
+"""Share of the free memory from which the memory use of a run is reported."""
 _CLOSING_SECONDS = 5.0
 _LEAST, _SMOOTHING = 1e-10, 0.1
 _MOST_LETTERS = 40
-"""Of a title, so that there is room for the name of the image."""
+"""Maximum length of a title, which leaves space for the image name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WarmStart(RunStart):
-    """The labels (n_nodes,) of an earlier run, to continue from, and those of runs before it.
+    """Labels of an earlier run to continue from, and those of the runs before it.
 
-    The `columns` of nodes are of the classes painted with `numbers`; `painted` (n_nodes,) are the
-    strokes that they follow. Some pixels get another label than from a fresh start: what was
-    painted first counts for more. Strokes taken back lead back to the labels before them.
+    `columns` (n_nodes,) index the class `numbers`; `painted` (n_nodes,) are the strokes of that
+    run. The result may differ from a fresh start, since earlier strokes weigh more. Undoing strokes
+    returns to the labels before them.
     """
 
     columns: NDArray[np.integer]
@@ -80,9 +80,9 @@ class WarmStart(RunStart):
         numbers: NDArray[np.int64],
         last: WarmStart | None,
     ) -> WarmStart | None:
-        """Return the start for the strokes that follow a run, whose start was of the `last` ones.
+        """Return the start for a run after this `result`, which itself began from `last`.
 
-        None where the labels do not follow strokes of these classes.
+        None if the labels do not follow strokes of these classes.
         """
         if problem.seeds is None or result.assignment.shape[1] != len(numbers):
             return None
@@ -92,7 +92,7 @@ class WarmStart(RunStart):
         return cls(columns, numbers, painted, earlier)
 
     def of_fewer(self, painted: NDArray[np.integer]) -> WarmStart | None:
-        """Return the newest start whose strokes are a part of those that are painted now."""
+        """Return the newest start whose strokes are a proper subset of the painted ones."""
         start: WarmStart | None = self
         while start is not None:
             if len(start.painted) == len(painted):
@@ -105,9 +105,9 @@ class WarmStart(RunStart):
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32] | None:
-        """Return an assignment that can be changed, of classes that are the same; None if none."""
+        """Return a smoothed assignment (n_nodes, n_columns) of the common classes, if any."""
         if not method.follows_seeds or problem.seeds is None:
-            return None  # new labels would have no column in it
+            return None  # such a method may add labels, which have no column
         start = self.of_fewer(classes.paint(problem.seeds))
         if start is None:
             return None
@@ -120,7 +120,7 @@ class WarmStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedStart(RunStart):
-    """A recorded state, from which a run continues unchanged, and so does its recording."""
+    """A recorded state from which a run and its recording continue."""
 
     state: RecordedState
 
@@ -132,7 +132,7 @@ class RecordedStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StoppedStart(RunStart):
-    """What a run left when it was stopped: the run goes on, and so do its clock and counts."""
+    """Outcome of a stopped run to resume, with its elapsed time and iteration counts."""
 
     outcome: Segmentation
 
@@ -142,14 +142,14 @@ class StoppedStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
-    """A request to label an image, read from a form once: all that its run needs.
+    """A request to label an image, with all that its run needs.
 
-    With `live`, the labels go on in the layer of an earlier run; that of a run that is ended for
-    this one is then left as it is. The `extra_images` are labelled together with this one. A run
-    whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
-    The `options` are what was set of the image by hand, in words. The layer has a `title`, by
-    default the method and these, and the `names` and `colors` of labels that are known before. A
-    job that `is_applied` repeats a recipe, whose regions are those of a `level`, if it has one.
+    Labels are written to the layer `live` of an earlier run, if set; a run stopped for this one
+    then leaves it unchanged. `extra_images` are labelled jointly with the image. `recording` is
+    continued if `start` is a recorded state. `note` is shown at the end. `options` describes image
+    options set by the user. `title` of the layer defaults to method and options; `names` and
+    `colors` are those of labels known in advance. If `is_applied`, the job applies a recipe, with
+    regions at `level`, if set.
     """
 
     image: Image
@@ -173,7 +173,7 @@ class RunJob:
 
     @classmethod
     def of(cls, labels: Labels, image: Image | None, recipe: Pipeline | None = None) -> RunJob:
-        """Return what would label an image again as its labels were; InvalidInput: why none can."""
+        """Return the job that reproduces labels on an image; raise InvalidInput if impossible."""
         recipe = recipe_of(labels) if recipe is None else recipe
         axes = labelled_axes(labels)
         region = None if image is None else image_region(labels, image, axes)
@@ -187,14 +187,14 @@ class RunJob:
         return cls(image, job, recipe.method, placement_of(labels))
 
     def masked(self) -> RunJob:
-        """Return the same without the pixels that are NaN or infinite."""
+        """Return the job without pixels that are NaN or infinite."""
         job = dataclasses.replace(self.image_job, finite_only=True)
         return dataclasses.replace(self, image_job=job)
 
     def rescaled(self) -> RunJob:
-        """Return the same with the image scaled by its own values.
+        """Return the job with the image scaled by its own intensity range.
 
-        A run that was to go on begins anew: its states are of other features.
+        A continued run is restarted, since its states are of other features.
         """
         options = dataclasses.replace(self.image_job.options, scaling=None)
         job = dataclasses.replace(self.image_job, options=options)
@@ -203,7 +203,7 @@ class RunJob:
         return dataclasses.replace(self, image_job=job)
 
     def create_layer(self, viewer: Any) -> LiveLayer:
-        """Return a layer for the labels, whose colours are by label where those are given."""
+        """Return a layer for the labels, with the colours of the job if set."""
         is_colored = self.colors is not None or self.method.labels_are_given
         colors = label_colors(self.colors) if is_colored else None
         title = self.title or self._settings
@@ -213,7 +213,7 @@ class RunJob:
 
     @property
     def _settings(self) -> str:
-        """The method and all settings that are not as by default, as far as there is room."""
+        """The method and its non-default settings, truncated with an ellipsis."""
         text = self.method.name.upper()
         for words in (*self.options, *parameters_by_hand(self.method)):
             if len(text) + len(words) > _MOST_LETTERS:
@@ -223,12 +223,12 @@ class RunJob:
 
 
 class Task(QObject):
-    """A call of a function in a thread of its own, under the settings of the time of its making.
+    """A function call in a worker thread, with the settings at the time of creation.
 
-    The function is called as ``function(report, cancelled)``: what it reports is sent as
-    `advanced`; it asks `cancelled` now and then, and ends or raises `Cancelled` once that returns
-    True. Signals are sent in the thread that made the task: exactly one of `returned`, `failed` and
-    `abandoned`, then `finished`, once the other thread has ended.
+    It is called as ``function(report, cancelled)``: reported values are emitted as `advanced`; it
+    polls `cancelled` and returns early or raises `Cancelled` once that is True. Signals are emitted
+    in the creating thread: exactly one of `returned`, `failed` and `abandoned`, then `finished`
+    once the worker has ended.
     """
 
     _sending = Signal(object)
@@ -244,7 +244,7 @@ class Task(QObject):
         super().__init__()
         self._function: Any = function
         self._settings = current_settings()
-        self._needs: list[tuple[float, float]] = []  # bytes of memory, and those free
+        self._needs: list[tuple[float, float]] = []  # bytes needed, bytes free
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
@@ -260,7 +260,7 @@ class Task(QObject):
 
     @property
     def memory_note(self) -> str:
-        """What to say of the memory that is taken, where that is much."""
+        """Note on the memory use if it is high, else empty."""
         need = sum(n_bytes for n_bytes, _ in self._needs)
         free = next((room for _, room in self._needs if room), 0.0)
         if need <= LARGE_SHARE * free:
@@ -274,7 +274,7 @@ class Task(QObject):
         self._cancelled.set()
 
     def silence(self) -> None:
-        """Ask the work to end, and tell nobody any more."""
+        """Cancel the task and emit no further signals."""
         self.cancel()
         self.blockSignals(True)
 
@@ -283,7 +283,7 @@ class Task(QObject):
         return not self._thread.is_alive()
 
     def _send(self, signal: Any, *values: object) -> None:
-        """Have a signal of this task sent in the thread that made it."""
+        """Emit a signal in the thread that created the task."""
         self._sending.emit(partial(signal.emit, *values))
 
     def _send_here(self, send: Callable[[], None]) -> None:
@@ -294,15 +294,15 @@ class Task(QObject):
         self.finished.emit()
 
     def _clean_up(self) -> None:
-        """Do what can be done once the outcome was sent."""
+        """Do work that can follow the outcome, before `finished`."""
 
     def _work(self) -> None:
         settings, function = self._settings, self._function
-        self._function = None  # which may hold this task
-        torch.get_num_threads()  # torch sets it once in each thread, when first asked
+        self._function = None  # it may reference this task
+        torch.get_num_threads()  # torch sets the number once per thread, on the first call
         try:
             with (
-                # OpenMP has a number of threads for each thread: all others keep theirs.
+                # OpenMP limits are per thread: other threads keep theirs.
                 threadpool_limits(settings.threads, "openmp")
                 if settings.threads
                 else nullcontext(),
@@ -325,9 +325,9 @@ class Task(QObject):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """What the screen shows of a snapshot; owns its arrays.
+    """Displayed part of a snapshot; owns its arrays.
 
-    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
+    Entry k of `numbers` is the displayed label of column k: the number painted by the user.
     """
 
     labels: LabelImage
@@ -341,17 +341,17 @@ class Frame:
 
 
 class Run(Task):
-    """A run, as a job asks for it, and the layer that shows it.
+    """Task that executes a job, and the layer of its labels.
 
-    The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
-    asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
-    through the fairness weights sends `swept` before it returns its last solution. What follows the
-    labels does not hold them up: `prototypes_learned` from strokes, and regions that are `merged`.
+    The `mailbox` holds at most one frame: the run fills it when it is empty, without waiting for
+    the display. `first_labels` is emitted with the first frame, `swept` before a sweep of the
+    fairness weight returns its last solution. `prototypes_learned` from strokes and `merged`
+    regions follow the labels.
 
-    A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
-    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
-    resolution parts of a large image come first that are near the `centre` of the screen, in pixels
-    of the image. The `fault` says what ended the run, if it was no person.
+    A `recording` may be set during the run. `problem` has strokes numbered without gaps; `classes`
+    are their painted numbers. At full resolution, parts of a large image near the `centre` of the
+    view, in image pixels, are computed first. `fault` is the reason if the run was not stopped by
+    the user.
     """
 
     first_labels = Signal()
@@ -372,7 +372,7 @@ class Run(Task):
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.centre: NDArray[np.floating] | None = None
         self.recording = job.recording
-        self.learned: PrototypeSet | None = None  # from strokes, once that was sent
+        self.learned: PrototypeSet | None = None  # from strokes, set after the run
         self.fault = ""
 
     @property
@@ -385,21 +385,21 @@ class Run(Task):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """What repeats the run; None before the image was read."""
+        """The pipeline that reproduces the run; None before the image was read."""
         if self.problem is None:
             return None
         return Pipeline(self.job.method, self.problem.options, prototypes=self.learned)
 
     def record(self) -> Recording | None:
-        """Return the recording, begun now if there is none; None of sweeps and edited labels."""
+        """Return the recording, started if necessary; None for sweeps and edited labels."""
         if self.recording is None and self._start.is_recorded and not self.job.is_sweep:
             self.recording = Recording()
         return self.recording
 
     def by_label(self, result: Segmentation) -> Segmentation:
-        """Return the result with prototypes, exemplars and columns by the labels on screen.
+        """Return the result with prototypes, exemplars and columns ordered by displayed label.
 
-        Those of a sweep are so already.
+        Results of a sweep already are.
         """
         assert self._numbered is not None
         return result if self.job.is_sweep else self._numbered.by_label(result)
@@ -409,11 +409,11 @@ class Run(Task):
             for snapshot in self._iterate(cancelled):
                 self._put(snapshot)
         result = self._result
-        del self._result  # who keeps the run does not keep its tables
+        del self._result  # free the memory of its tables
         return result
 
     def _iterate(self, cancelled: Callable[[], bool]) -> Generator[Snapshot, None, None]:
-        """Read the image and yield snapshots; the result has the labels as they are painted."""
+        """Read the image and yield snapshots; the result has the painted label numbers."""
         method, job = self.job.method, self.job.image_job
         read = self._reader.read(job, cancelled)
         run = self._numbered = NumberedRun(method, read, self._start)
@@ -462,7 +462,7 @@ class Run(Task):
             if not self._has_labels:
                 self._has_labels = True
                 self._send(self.first_labels)
-        recording = self.recording  # another thread may take it away
+        recording = self.recording  # another thread may reset it
         if recording is not None:
             recording.watch(snapshot)
 
@@ -484,15 +484,15 @@ class Run(Task):
 
 
 def _last(result: Segmentation) -> Segmentation:
-    """Return the result of the image that is asked for, of several that are labelled together."""
+    """Return the result of the requested image, the last of those labelled jointly."""
     images = result.labels
     return dataclasses.replace(result, labels=images[-1]) if isinstance(images, list) else result
 
 
 class BackgroundTasks(QObject):
-    """Small calculations by key: a new one takes the place of an earlier one of the same key.
+    """Short background calculations by key; a new one replaces an earlier one of the same key.
 
-    `failed` sends the key and the error.
+    `failed` emits the key and the error.
     """
 
     failed = Signal(str, object)
@@ -514,7 +514,7 @@ class BackgroundTasks(QObject):
     ) -> None:
         """Call a function with `cancelled` in a thread, then `then` with its result."""
         self.drop(key)
-        # To a slot of this, which Qt may delete before the task ends.
+        # A bound slot, since Qt may delete this object before the task ends.
         task = self._tasks[key] = Task(lambda report, cancelled: (then, function(cancelled)))
         task.returned.connect(self._on_returned)
         task.failed.connect(self._on_failed)
@@ -522,7 +522,7 @@ class BackgroundTasks(QObject):
         task.start()
 
     def drop(self, key: str) -> None:
-        """Cancel a calculation, if there is one of this key; its result is ignored."""
+        """Cancel the calculation of a key, if any; its result is ignored."""
         task = self._tasks.pop(key, None)
         if task is not None:
             self.drop_task(task)
@@ -556,8 +556,8 @@ class BackgroundTasks(QObject):
 
 
 def load_libraries(cancelled: Callable[[], bool]) -> None:
-    """Load what runs need and docks do not, in that order; `Task` has imported torch."""
-    k_means(np.array([[0.0], [1.0]]), 2)  # scikit-learn looks for all thread pools once
+    """Load the libraries of runs that docks do not need; `Task` has imported torch."""
+    k_means(np.array([[0.0], [1.0]]), 2)  # the first call of scikit-learn searches for thread pools
     kernels()
     prepare_labels_layers()
-    import sklearn.decomposition  # noqa: F401 - which few runs need
+    import sklearn.decomposition  # noqa: F401 - for few runs

@@ -1,4 +1,4 @@
-"""Settings that strokes choose, until a person changes one of them."""
+"""Settings chosen automatically by the strokes, until the user changes one of them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from napari_saf.result import FULL, Segmentation, Status
 
 _FIRST = "object"
 _BY_HAND = "as set below"
-_PROVISIONAL = "first labels; looking for what the strokes stand for …"
+_PROVISIONAL = "first labels; choosing settings by the strokes …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
-    "Let the strokes choose features, scale, working size and how far a stroke reaches, until one "
-    "of these is changed by hand."
+    "Choose features, scale, working size and the range of strokes automatically by the strokes, "
+    "until one of them is changed by hand."
 )
 
 
 class AutomaticSettings(QCheckBox):
-    """Whether strokes choose the settings of an input and a form; its text says which are in use.
+    """Check box to choose the settings of an input and a form by the strokes.
 
-    `switched` is sent when a person turns it on: the settings may be others then.
+    Its text names the settings in use. `switched` is emitted when the user checks it, since the
+    settings may change.
     """
 
     switched = Signal()
@@ -46,7 +47,7 @@ class AutomaticSettings(QCheckBox):
         super().__init__()
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
-        self._fault = ""  # why there are no deep features
+        self._fault = ""  # error of the deep features
         self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
         self.setChecked(True)
@@ -61,16 +62,16 @@ class AutomaticSettings(QCheckBox):
     @property
     def choice(self) -> StrokeChoice:
         choices = self._choices()
-        return choices.get(self._name) or choices[_FIRST]  # the network may be gone
+        return choices.get(self._name) or choices[_FIRST]  # the network may have been removed
 
     @property
     def corrects(self) -> bool:
-        """Whether strokes correct the labels before them, see `StrokeChoice`."""
+        """Whether strokes correct earlier labels, as in `StrokeChoice`."""
         return self.isChecked() and self.choice.corrects
 
     @property
     def note(self) -> str:
-        """What describes a pixel, and the size of the work; empty where a person sets that."""
+        """The automatic features, scale and working size; empty if set by hand."""
         options = self.choice.options
         features = FEATURE_LABELS[options.features_name].partition(" (")[0]
         text = f"automatic: {features}, scale {options.window}, {options.max_side} px"
@@ -78,7 +79,7 @@ class AutomaticSettings(QCheckBox):
         return f"{text}{fault}" if self.isChecked() else ""
 
     def start_anew(self) -> None:
-        """Begin as for objects, for another image."""
+        """Reset to the initial choice, for another image."""
         self.reader.forget()
         self._name = _FIRST
         self.refresh()
@@ -87,7 +88,7 @@ class AutomaticSettings(QCheckBox):
         return {"automatic": self._name} if self.isChecked() else {}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
-        """Take up the choice of an earlier session, whose values are shown."""
+        """Restore the choice of a saved session."""
         if values.get("automatic") in self._choices():
             self._name = values["automatic"]
             with signals_blocked(self):
@@ -96,7 +97,7 @@ class AutomaticSettings(QCheckBox):
 
     def refresh(self) -> None:
         if self.isChecked():
-            self._applied = False  # what changes on the way is not by a person
+            self._applied = False  # these changes are not by the user
             options = self.choice.options
             self._input.scale.set_value(_side(options.window))
             self._input.choose(**{name: getattr(options, name) for name in _BOXES})
@@ -105,7 +106,7 @@ class AutomaticSettings(QCheckBox):
         self.setText(self.choice.summary if self.isChecked() else _BY_HAND)
 
     def take(self, name: str) -> bool:
-        """Show the settings of a choice; return whether they are others than before."""
+        """Show the settings of a choice; return whether they differ from the current ones."""
         if name in ("", self._name) or not self.isChecked():
             return False
         self._name = name
@@ -113,9 +114,9 @@ class AutomaticSettings(QCheckBox):
         return True
 
     def chooser(self, job: ImageJob) -> Callable[[Callable[[], bool]], str]:
-        """Return a function for another thread that chooses by the strokes of a job.
+        """Return a function for a worker thread that chooses settings by the strokes of a job.
 
-        It returns the name of the choice for `take`, empty where there are too few strokes.
+        It returns the name of the choice for `take`, or "" if fewer than two classes are painted.
         """
         choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
         previous = self._name
@@ -168,7 +169,7 @@ class AutomaticSettings(QCheckBox):
             self.switched.emit()
 
     def _on_setting_changed(self) -> None:
-        """Leave the settings to the person who changed one of them."""
+        """Uncheck the box if the user changed one of the settings."""
         self.setEnabled(self.choice.parameters.keys() <= self._form.values().keys())
         if self._applied and self.isChecked() and not self._are_shown():
             with signals_blocked(self):
@@ -176,7 +177,7 @@ class AutomaticSettings(QCheckBox):
             self.refresh()
 
     def _are_shown(self) -> bool:
-        """Return whether the controls say what was chosen."""
+        """Return whether the controls match the choice."""
         choice, values = self.choice, self._form.values()
         boxes = {name: self._input.choices[name].value for name in _BOXES}
         boxes["features_name"] = boxes.pop("features")
@@ -187,9 +188,9 @@ class AutomaticSettings(QCheckBox):
 
 
 class StrokeChooser(QObject):
-    """Lets strokes choose settings, once a run; what is labelled by others is provisional.
+    """Chooses settings by the strokes, once per run; until then its labels are provisional.
 
-    `changed` asks for a run with other settings than the present ones.
+    `changed` requests a run with the new settings.
     """
 
     changed = Signal()

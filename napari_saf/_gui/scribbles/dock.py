@@ -1,4 +1,4 @@
-"""The Scribbles dock: paint a few strokes, and the whole image follows."""
+"""The Scribbles dock: label the whole image by a few painted strokes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS
 
 DEFAULT_OPTIONS = stroke_choices()["object"].options
-"""What the dock begins with; see ``benchmarks/scribbles.py choices``."""
-_SUGGEST_HELP = "Mark the place where the next stroke would help most (Shift+S)."
-_RUN_HELP = f"Label the image by the strokes that there are now ({RUN_KEY_TEXT})."
-_SCALE_HELP = "Side of the window that labels are averaged over, in pixels as worked on (N)."
+"""Initial options, chosen with ``benchmarks/scribbles.py choices``."""
+_SUGGEST_HELP = "Mark the most uncertain spot, where a stroke helps most (Shift+S)."
+_RUN_HELP = f"Label the image by the current strokes ({RUN_KEY_TEXT})."
+_SCALE_HELP = "Side of the window that labels are averaged over, in pixels at the working size (N)."
 _BASE_HELP = "Labels of an earlier run become classes, which strokes merge and split."
 _WARM_START_HELP = (
-    "Labels change only around strokes that contradict them, and where they look alike."
+    "Labels change only near strokes that contradict them, and where the image looks similar."
 )
 _UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
-_APPLY_HELP = "Label that image, or all of a folder, by what the classes look like in this one."
+_APPLY_HELP = "Label another image or a folder by the appearance of the classes in this image."
 
 
 class ScribblesWidget(DockBase):
-    """Paint strokes of two or more classes; all other pixels follow after each stroke."""
+    """Dock to paint strokes of two or more classes, which label all other pixels."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -68,7 +68,7 @@ class ScribblesWidget(DockBase):
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.automatic = AutomaticSettings(self.input, self.form)
         self.kept_parts = self.input, self.form, self.automatic
-        self.base = LayerChoice(viewer, Labels, none="nothing")  # labels that become classes
+        self.base = LayerChoice(viewer, Labels, none="nothing")  # labels to start from
         self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self.tools = StrokeTools(viewer, self.panel, self.input, self.strokes)
@@ -80,7 +80,7 @@ class ScribblesWidget(DockBase):
         self._chooser = StrokeChooser(self.panel, self.automatic, self._results)
         dims = dims_of(viewer).events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
-        self._index: Any = None  # of what the dock labels
+        self._index: Any = None  # region that the dock labels
         self._add_controls()
         self._connect_controls()
         self._on_form_changed()
@@ -91,10 +91,10 @@ class ScribblesWidget(DockBase):
         self.buttons = self.tools.buttons | {"suggest": suggest}
         self.buttons["update_labels"] = self.panel.run_button
         self.follow.setChecked(True)
-        self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
+        self.follow.setToolTip("Update the labels after every stroke, undo and redo.")
         self.uncertainty.setToolTip(_UNCERTAINTY_HELP)
         self._method, start_rows = FormSection(), FormSection()
-        self._method.add_row("Method", self.form.box, "How the strokes teach.")
+        self._method.add_row("Method", self.form.box, "How the strokes are propagated.")
         self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         start_rows.add_row("Start from", self.base, _BASE_HELP)
@@ -156,21 +156,21 @@ class ScribblesWidget(DockBase):
         )
 
     def settings(self) -> tuple[AbstractMethod, ImageOptions]:
-        """Return how strokes label here, for the Project dock; SafError: a value is wrong."""
+        """Return method and options, for the Project dock; raise SafError if one is invalid."""
         chosen = self.input.read()
         options = dataclasses.replace(chosen.whole_options(), max_side=chosen.options.max_side)
         return self.form.read(), options
 
     @property
     def result(self) -> Any:
-        """The Labels layer that is shown as the result; None without one."""
+        """The displayed Labels layer; None without a result."""
         current = self._results.current
         return None if current is None else current.live.layer
 
     def suggest(self) -> None:
-        """Mark where the next stroke would help most, or say why nothing is marked."""
+        """Mark the most uncertain spot, or show why there is none."""
         if self._results.suggest():
-            self.panel.hint("paint in the ring: there a stroke helps most")
+            self.panel.hint("paint in the ring, where a stroke helps most")
         elif self.panel.subject is not Subject.ERROR and not self.controller.is_running:
             self.panel.hint(self._results.why_no_ring())
 
@@ -180,7 +180,7 @@ class ScribblesWidget(DockBase):
         self.start()
 
     def start(self) -> None:
-        """Label the image by the strokes that there are now, or say what is missing."""
+        """Label the image by the current strokes, or show what is missing."""
         self._chooser.drop()
         self._check()
         if self._results.state.fault:
@@ -193,7 +193,7 @@ class ScribblesWidget(DockBase):
                 self.controller.start(self._results.request(goes_on, self.automatic.note))
 
     def _follow_strokes(self) -> None:
-        """Label the image anew, unless that was done with these strokes."""
+        """Update the labels, unless they follow the current strokes."""
         if self.follow.isChecked() and self._results.are_old:
             self.start()
         else:

@@ -1,4 +1,4 @@
-"""What came of strokes on one region of an image: labels, their uncertainty, what is locked."""
+"""Result of strokes on one region of an image: labels, uncertainty and locked pixels."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from napari_saf.result import LabelImage, Segmentation, Status
 
 TITLE = "from strokes"
 _RIM = 0.03
-"""Share of the sides of an image that is its rim, where what is around a place is half unknown."""
+"""Width of the image margin, relative to its sides, where neighbourhoods are incomplete."""
 _NEAR = 1e-3
-"""Share of painted pixels around a place above which it counts as painted."""
+"""Share of painted pixels in a neighbourhood above which its centre counts as painted."""
 
 
 class StrokeResult:
-    """The layers of the result of strokes on one region (index) of an image.
+    """The layers of the result of strokes on one region (`index`) of an image.
 
-    The `checksum` is of the strokes that the last run followed; None where another run replaced it.
-    The `summary` says how that ended, or what is missing; `shares` are those of the classes.
+    `checksum` is that of the strokes of the last run; None if another run replaced it. `summary`
+    is its final status, or what is missing; `shares` are those of the classes.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class StrokeResult:
         self.summary, self.shares = "", dict[int, float]()
         self.last: tuple[Problem, Segmentation] | None = None
         self.has_labels = False
-        self.locked: LabelImage | None = None  # 0 where pixels are free
+        self.locked: LabelImage | None = None  # 0 at free pixels
 
     def update(
         self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64], summary: str
     ) -> None:
-        """Take over the outcome of a run on classes of these numbers."""
+        """Store the outcome of a run on the classes `numbers`."""
         if result.status is not Status.CANCELLED:
             self.last, self.has_labels = (problem, result), True
             self.warm_start = WarmStart.after(problem, result, numbers, self.warm_start)
@@ -82,9 +82,9 @@ class StrokeResult:
             self.uncertainty.hide()
 
     def lock(self, numbers: Iterable[int]) -> None:
-        """Fix the pixels that these classes have now; free others.
+        """Lock the current pixels of these classes; unlock all others.
 
-        Those of a class that has none yet are fixed from the first run on that gives it some.
+        Pixels of a class without any are locked after the first run that assigns some.
         """
         if not self.has_labels:
             return
@@ -94,7 +94,7 @@ class StrokeResult:
             locked = np.where(labels == number, labels, locked)
         if (locked != previous).any():
             self.locked = locked if locked.any() else None
-            self.warm_start = None  # which is of other pixels
+            self.warm_start = None  # it is of other pixels
 
 
 def shares_of(labels: LabelImage) -> dict[int, float]:
@@ -106,16 +106,16 @@ def shares_of(labels: LabelImage) -> dict[int, float]:
 def follow_strokes(
     base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
 ) -> NDArray[np.int64]:
-    """Return the labels of an earlier result as strokes merge and split them.
+    """Return the labels of an earlier result, merged and split by strokes.
 
-    A label on which one class was painted becomes that class; a label on which several were
-    painted becomes 0, to be divided between them; others are what they were.
+    A label painted with one class becomes that class; a label painted with several classes becomes
+    0, to be divided between them; other labels are unchanged.
     """
     if base.shape != strokes.shape:
         of_base, of_strokes = (" x ".join(map(str, labels.shape)) for labels in (base, strokes))
         raise InvalidInput(
-            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
-            f"have, got {of_base}"
+            f"start from: expected labels of {of_strokes} pixels, the shape of the strokes, "
+            f"got {of_base}"
         )
     becomes = base.astype(np.int64)
     both = (base > 0) & (strokes > 0)
@@ -128,9 +128,9 @@ def follow_strokes(
 def most_uncertain_pixel(
     uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
 ) -> tuple[int, ...] | None:
-    """Return the pixel around which labels are most uncertain and nothing was painted.
+    """Return the index of the pixel with the most uncertain, unpainted neighbourhood.
 
-    Not at the rim of the image, unless all others are certain. None where nothing is uncertain.
+    Pixels at the margin count only if all others are certain. None if nothing is uncertain.
     """
     sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
     around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)

@@ -1,4 +1,4 @@
-"""What strokes label: the results on all regions, and what is painted on the one on screen."""
+"""Results of strokes on all regions, and the state of the strokes on the region on screen."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _LEAST_RING = 8
 
 @dataclasses.dataclass(frozen=True)
 class StrokeState:
-    """What decides whether strokes label an image; `fault` is what is wrong with the form.
+    """Properties that decide whether strokes can label an image; `fault` is the form's error.
 
-    `painted` are the names of the classes on pixels that are free, of which the method needs
+    `painted` are the names of the classes painted on free pixels, of which the method needs
     `n_least`.
     """
 
@@ -71,7 +71,7 @@ class StrokeState:
 
 
 def why_disabled(state: StrokeState) -> str:
-    """Return what to do before strokes can label anything; empty if nothing."""
+    """Return what to do before strokes can label an image; empty if they can."""
     if not state.has_image:
         return NO_IMAGE
     if not state.has_strokes:
@@ -79,18 +79,18 @@ def why_disabled(state: StrokeState) -> str:
     if state.fault or len(state.painted) >= state.n_least:
         return state.fault
     if state.is_locked:
-        return "all classes but one are locked: paint two others, or take a lock away"
+        return "all classes but one are locked: paint two others, or unlock one"
     if not state.painted:
         return "paint a few pixels of class 1, then of class 2"
     return f"only {state.painted[0]} is painted: paint another class too"
 
 
 class StrokeResults(QObject):
-    """The results whose layers are there, and what is painted on the region on screen.
+    """The results of strokes whose layers exist, and the state of those on the region on screen.
 
-    It follows the runs of the panel, and shows the shares of the classes in their table. The
-    `base` are labels of an earlier run that become classes, if any; `finite_only` leaves out pixels
-    of the image that are NaN or infinite. The `state` is that of the last `check`.
+    It follows the runs of the panel and shows the shares of the classes in their table. `base`
+    are labels of an earlier run to start from, if any; `finite_only` excludes pixels that are NaN
+    or infinite. `state` is that of the last `check`.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class StrokeResults(QObject):
 
     @property
     def of_run(self) -> StrokeResult | None:
-        """The result that the run under way is shown on; None for a run on another image."""
+        """The result of the current run; None for a run on another image."""
         live = self._controller.live
         return next((result for result in self._results if result.live is live), None)
 
     @property
     def of_run_in_view(self) -> StrokeResult | None:
-        """The same, if it is the current one."""
+        """The result of the current run, if it is in view."""
         shown = self.of_run
         return shown if shown is not None and shown is self.current else None
 
@@ -135,12 +135,12 @@ class StrokeResults(QObject):
 
     @property
     def are_old(self) -> bool:
-        """Whether there are no labels yet that follow the strokes."""
+        """Whether the labels do not follow the current strokes."""
         result = self.current
         return result is None or result.checksum != self.checksum()
 
     def check(self) -> str:
-        """Look at the strokes and the form; return why they label nothing, empty if they may."""
+        """Read strokes and form; return why they cannot label the image, empty if they can."""
         self.state = self._read_state()
         return self.why_disabled
 
@@ -164,7 +164,7 @@ class StrokeResults(QObject):
         )
 
     def show_current(self) -> None:
-        """Show the shares of the classes, and what the labels in view are, or what they lack."""
+        """Show the shares of the classes, and the status of the labels in view."""
         self.show_shares()
         result = self.current
         if not self._controller.is_running:
@@ -172,7 +172,7 @@ class StrokeResults(QObject):
             self._panel.show_outcome(text or self.why_no_labels(), 1.0 if shares else 0.0)
 
     def show_shares(self, event: object = None) -> None:
-        """Show the share of each class; of labels of a project once they are counted."""
+        """Show the share of each class; labels of a project are counted in the background."""
         result = self.current
         if result is not None and result.has_labels and not result.shares:
             labels, take = result.live.labels(), partial(self._take_shares, result)
@@ -190,7 +190,7 @@ class StrokeResults(QObject):
             result.show_uncertainty(is_shown)
 
     def clear_labels(self) -> None:
-        """Show no labels, but for those beside locked ones: there is nothing to follow."""
+        """Clear the labels if no pixels are locked, since there are no strokes to follow."""
         result, reason = self.current, self.why_disabled
         if result is not None and result.locked is None:
             if self.of_run is result or self._controller.waiting is not None:
@@ -203,16 +203,16 @@ class StrokeResults(QObject):
         self._panel.explain_reason(reason)
 
     def lock(self, is_locked: bool) -> None:
-        """Fix the current pixels of locked classes, on all slices.
+        """Lock the current pixels of locked classes, on all slices.
 
-        Where one becomes free, what was painted meanwhile is to be followed.
+        After unlocking, the results are outdated.
         """
         for result in self.of_strokes():
             result.lock(self._classes.locked)
             result.checksum = result.checksum if is_locked else None
 
     def _on_began(self, job: RunJob) -> None:
-        """Go on without pixels that are not finite, once that was suggested and accepted."""
+        """Exclude pixels that are not finite after the user accepted that suggestion."""
         if not job.is_applied:
             self.finite_only |= job.image_job.finite_only
 
@@ -234,7 +234,7 @@ class StrokeResults(QObject):
 
     def _on_finished(self, job: RunJob) -> None:
         if job.strokes is not None and job.strokes not in self._viewer.layers:
-            self.show_current()  # none: what to do now
+            self.show_current()  # without strokes: what to do next
 
     def _on_class_edited(self, *edited: object) -> None:
         for result in self.of_strokes():
@@ -242,7 +242,7 @@ class StrokeResults(QObject):
         self.name_labels()
 
     def of_strokes(self) -> list[StrokeResult]:
-        """Return the results of the present strokes, on all slices."""
+        """Return the results of the current strokes, on all slices."""
         return [result for result in self._results if result.strokes == self._strokes.layer]
 
     def name_labels(self) -> None:
@@ -253,12 +253,12 @@ class StrokeResults(QObject):
 
     @property
     def index(self) -> Index | None:
-        """What is read of the image for the region on screen; None without an image."""
+        """Index into the image of the region on screen; None without an image."""
         return None if self._input.image is None else self._input.pixels().region().index
 
     @property
     def current(self) -> StrokeResult | None:
-        """The result of the present strokes on the region on screen, if there is one."""
+        """The result of the current strokes on the region on screen; None without one."""
         key = (self._input.image, self._input.strokes, self.index)
         if None in key[:2]:
             return None
@@ -267,9 +267,9 @@ class StrokeResults(QObject):
         return next(matches, None) or self._take_up()
 
     def _take_up(self) -> StrokeResult | None:
-        """Take up the labels of a reopened project that follow the strokes; None if there are none.
+        """Adopt the labels of a reopened project that follow the strokes; None without any.
 
-        With several layers of strokes on the same pixels it is not known which they follow.
+        With several layers of strokes on the same pixels, their correspondence is unknown.
         """
         strokes = self._input.strokes
         restored = restored_layers(self._viewer, self._input.image)
@@ -292,7 +292,7 @@ class StrokeResults(QObject):
         return result
 
     def begin(self, index: Index) -> StrokeResult:
-        """Return the result for the present strokes, to be labelled now; a new one if need be."""
+        """Return the result of the current strokes for a new run, created if necessary."""
         result, chosen = self.current, self._input
         if result is None:
             placement = chosen.pixels().region().placement
@@ -302,7 +302,7 @@ class StrokeResults(QObject):
         return result
 
     def request(self, goes_on: bool, note: str) -> RunJob:
-        """Return what a run is asked for, which may go on from the labels that there are."""
+        """Return the job of a run, which continues from the current labels if `goes_on`."""
         method, job = self._form.read(), self.job()
         result = self.begin(job.pixels.index)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
@@ -318,9 +318,9 @@ class StrokeResults(QObject):
         )
 
     def give_way(self, result: StrokeResult) -> None:
-        """Store the checksum of the strokes; runs that this one stops are to be repeated.
+        """Store the checksum of the strokes; mark results whose runs are stopped as outdated.
 
-        They are once their slice is on screen again.
+        Their runs are repeated when their slice is displayed again.
         """
         waiting = self._controller.waiting
         ending = (self._controller.live, None if waiting is None else waiting.live)
@@ -330,13 +330,13 @@ class StrokeResults(QObject):
         result.checksum = self.checksum()
 
     def fitting_strokes(self) -> Labels | None:
-        """Return the strokes that labelled the image last, else the present ones if they fit it."""
+        """Return the strokes of the last run on the image, or else the current ones if they fit."""
         image, strokes = self._input.image, self._input.strokes
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
         if last is not None or strokes is None:
             return last
         sides, shape = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
-        # Any axis may be that of the channels, which is still to be chosen.
+        # The channel axis, not chosen yet, may be any axis.
         cuts = [(shape[:axis], shape[axis + 1 :]) for axis in range(len(shape))]
         without_one = [(*head, *n, *tail) for head, tail in cuts for n in ((), (1,))]
         return strokes if sides in (shape, *without_one) else None
@@ -350,9 +350,9 @@ class StrokeResults(QObject):
         return fingerprint(self.read(self._input.strokes), None)
 
     def job(self) -> ImageJob:
-        """Return the job of the form; labels of an earlier run hold between strokes.
+        """Return the job of the form; labels to start from are kept between strokes.
 
-        InvalidInput if earlier labels have another shape than the strokes.
+        Raises InvalidInput if their shape is not that of the strokes.
         """
         labels: NDArray[Any] | None = None
         if self._base.layer is not None:
@@ -362,13 +362,13 @@ class StrokeResults(QObject):
         return dataclasses.replace(job, base_labels=labels, locked=locked)
 
     def learner(self) -> Callable[[Callable[[], bool]], Pipeline]:
-        """Return a function that learns from the strokes in all regions of a large image.
+        """Return a function that learns a pipeline for a whole large image from all its strokes.
 
-        It takes a while, and returns the pipeline for the full image.
+        The function is slow.
         """
-        self.classifier()  # or why there is none
+        self.classifier()  # raises if there is none
         method, selection = self._form.read(), self._input.read()
-        # What strokes teach at full resolution is for all of the image at that.
+        # The whole image is labelled at full resolution, so learning is at full resolution.
         options = dataclasses.replace(selection.whole_options(), max_side=None)
         results = [r for r in self._results if r.image == selection.image and not r.live.is_lost]
         results = [r for r in results if r.strokes in self._viewer.layers]
@@ -401,13 +401,14 @@ class StrokeResults(QObject):
 
     def why_no_labels(self) -> str:
         is_old = self.current is not None and self.current.has_labels
-        reason = "how certain labels are is not known yet" if is_old else "no labels yet"
+        reason = "the uncertainty is not known yet" if is_old else "no labels yet"
         return self.check() or f"{reason}: press Update"
 
     def classifier(self) -> Pipeline:
-        """Return the pipeline that labels other images by what was learned from the strokes.
+        """Return the pipeline learned from the strokes, for other images.
 
-        InvalidInput if labels do not follow the strokes, or the features are of this image alone.
+        Raises InvalidInput if labels do not follow the strokes, or if features exist for this image
+        only.
         """
         current = self.current
         if current is None or not current.has_labels:
@@ -416,14 +417,14 @@ class StrokeResults(QObject):
             raise InvalidInput("strokes were painted since the last labels: press Update first")
         if "taught" not in (stored_recipe(current.live.layer) or {}):
             raise InvalidInput(
-                "features: those of a layer, and positions, are known for one image only; choose "
+                "features: those of a layer, and positions, exist for one image only; choose "
                 "others under Features first, such as perceived colour"
             )
         self.name_labels()
         return recipe_of(current.live.layer)
 
     def apply(self, request: ApplyRequest) -> None:
-        """Label other images by what was learned from the strokes."""
+        """Label other images with the pipeline learned from the strokes."""
         labels = None if self.current is None else self.current.live.layer
         with self._panel.showing_errors():
             arguments = self._panel, self._viewer, request, self.classifier(), labels
@@ -436,7 +437,7 @@ class StrokeResults(QObject):
             save_classifier(self._panel, path, prototypes)
 
     def paint_box(self, corners: NDArray[Any]) -> None:
-        """Paint strokes on the thing in a box and around it."""
+        """Paint strokes on and around the object in a box."""
         with self._panel.showing_errors():
             strokes = self._input.strokes
             paint_box(self.job(), self._input.image, corners, strokes)
@@ -448,7 +449,7 @@ class StrokeResults(QObject):
         return "nothing is uncertain" if is_certain else self.why_no_labels()
 
     def suggest(self) -> bool:
-        """Put a ring around the most uncertain pixel, in view; return whether there is one."""
+        """Mark the most uncertain pixel with a ring and show it; return whether there is one."""
         result = self.current
         if result is None or result.last is None:
             return False

@@ -1,4 +1,4 @@
-"""The Labels layer of painted strokes: events, the table of its classes, strokes from a box."""
+"""The Labels layer of strokes: its events, the table of its classes, strokes from a box."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _BUTTONS = {
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
-    "draw_box": ("Box", "Draw a box round one thing: strokes are painted on it and around it."),
+    "draw_box": ("Box", "Draw a box around one object: strokes are painted on it and around it."),
 }
-"""Text and help of a button by the method that it calls."""
+"""Text and tooltip of a button by the name of its method."""
 _DEBOUNCE_MILLISECONDS = 30
 COMPARED_VALUES = 20_000_000
 _COLUMNS = {
@@ -71,8 +71,8 @@ def add_strokes(
 class Strokes(QObject):
     """The strokes on one layer at a time.
 
-    Painting sends an event of its own; undo and redo send only the event that every change of
-    slice sends too, so the pixels are compared.
+    Painting has its own event, but undo and redo emit only the event of a slice change, so the
+    pixels are compared.
     """
 
     changed = Signal()
@@ -121,12 +121,12 @@ class Strokes(QObject):
         return self.names.get(number, f"class {number}")
 
     def rename(self, number: int, name: str) -> None:
-        """Name a class; an empty name leaves it as it was."""
+        """Name a class; an empty name is ignored."""
         if name.strip():
             self.names[number] = name.strip()
 
     def name_labels(self, labels: NDArray[np.integer]) -> None:
-        """Name the classes that labels become, where they have no names."""
+        """Name unnamed classes after the labels they start from."""
         for number in np.unique(above_0(labels)):
             self.names.setdefault(int(number), f"label {number}")
 
@@ -136,12 +136,12 @@ class Strokes(QObject):
         self.paint_with(number)
 
     def erase_class(self, number: int) -> None:
-        """Erase the strokes of a class; its name comes back with them when that is undone."""
+        """Erase the strokes and the name of a class; undo restores both."""
         self._erased_names[number] = self.name(number)
         self.names.pop(number, None)
         pixels = np.nonzero(np.asarray(self.layer.data) == number)
         if len(pixels[0]):
-            # napari fails on one that was hidden while it was turned.
+            # napari fails on a layer whose axes were reordered while it was hidden.
             self.layer.visible = True
             self.layer.data_setitem(pixels, 0)
 
@@ -164,7 +164,7 @@ class Strokes(QObject):
         if event.type == "selected_label":
             self.selected.emit()
         else:
-            # Of a large stack only a sample is compared, which may miss a thin stroke.
+            # For a large stack only a sample is compared, which may miss thin strokes.
             is_large = np.size(self.layer.data) > COMPARED_VALUES
             self._is_painted |= is_large and event.type == "paint"
             self._debounce.start()
@@ -183,16 +183,16 @@ def _events_of(layer: Labels) -> tuple[Any, ...]:
 
 
 def above_0(pixels: Any) -> NDArray[np.integer]:
-    """Return the numbers of the pixels above 0: few, which is less to sort."""
+    """Return the values of the nonzero pixels, which are few and thus fast to sort."""
     flat = np.asarray(pixels).reshape(-1)
     return flat[np.flatnonzero(flat > 0)]
 
 
 class ClassTable(LabelTable):
-    """The classes of strokes; the row of the class that is painted is selected.
+    """Table of the classes of strokes; the row of the active class is selected.
 
-    A click chooses the class to paint; a double click renames it, as does typing on its name; a
-    click on the square changes its colour; a locked class keeps its pixels.
+    A click chooses the class to paint, a double click or typing renames it, a click on its swatch
+    changes its colour; a locked class keeps its pixels.
     """
 
     recolored = Signal()
@@ -212,14 +212,14 @@ class ClassTable(LabelTable):
         return [row.number for row in self.rows]
 
     def step(self, n_rows: int) -> None:
-        """Paint the class so many rows below, around the ends."""
+        """Activate the class some rows below the active one, cyclically."""
         numbers, now = self.numbers(), self.selected()
         if numbers:
             row = numbers.index(now[0]) if now else -1
             self.strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def set_shares(self, shares: Mapping[int, float]) -> None:
-        """Show the share of each class, 0 to 1; none where there are none at all."""
+        """Show the share of each class, in [0, 1]; hide all shares if there are none."""
         self._shares = shares
         self.show_rows([replace(row, share=self._share(row.number)) for row in self.rows])
 
@@ -239,10 +239,10 @@ class ClassTable(LabelTable):
         self._mark_painted()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Paint with the class of the row that the arrow keys selected."""
+        """Activate the class selected with the arrow keys."""
         previous = self.selected()
         if event.text() in (".", ","):
-            event.ignore()  # keys of the dock, which the table would search for
+            event.ignore()  # shortcuts of the dock; the table would search for the typed text
         else:
             super().keyPressEvent(event)
         now = self.selected()
@@ -250,7 +250,7 @@ class ClassTable(LabelTable):
             self.strokes.paint_with(now[0])
 
     def _mark_painted(self) -> None:
-        """Select the row of the class that is painted, wherever a click was."""
+        """Select the row of the active class, whichever row was clicked."""
         numbers, layer = self.numbers(), self.strokes.layer
         if layer is not None and layer.selected_label in numbers:
             self.selectRow(numbers.index(layer.selected_label))
@@ -278,10 +278,10 @@ class ClassTable(LabelTable):
 
 
 class StrokeTools(QWidget):
-    """The table of the classes of strokes, and buttons that add, erase and restore strokes.
+    """The table of the classes, and buttons that add, erase and restore strokes.
 
-    `box_drawn` has the corners of a box round one thing, `restored` is sent after the strokes that
-    were removed last are back on their image.
+    `box_drawn` emits the corners of a box around an object; `restored` is emitted after the
+    strokes removed last were added back.
     """
 
     box_drawn = Signal(object)
@@ -293,7 +293,7 @@ class StrokeTools(QWidget):
         super().__init__()
         self._viewer, self._panel, self._input = viewer, panel, chosen
         self._strokes = strokes
-        self._removed: Any = None  # the strokes that went last
+        self._removed: Any = None  # the layer of strokes removed last
         self.classes, self.box = ClassTable(strokes), BoxDrawing(viewer)
         self.buttons = {
             name: create_button(text, tooltip, getattr(self, name))
@@ -303,7 +303,7 @@ class StrokeTools(QWidget):
         self.box.drawn.connect(self._on_box_drawn)
 
     def refresh(self) -> None:
-        """Enable what there is a layer for."""
+        """Enable the buttons that apply to the current layer."""
         image, removed = self._input.image, self._removed
         has_strokes = self._input.strokes is not None
         self.buttons["erase_class"].setEnabled(has_strokes)
@@ -318,7 +318,7 @@ class StrokeTools(QWidget):
         self._strokes.follow(None)
 
     def take_removal(self, event: Any) -> None:
-        """Keep a layer that was removed, if strokes are painted on it."""
+        """Keep a removed layer for Restore, if strokes are painted on it."""
         if is_strokes(event.value) and event.value.data.any():
             self._removed = event.value
             self.refresh()
@@ -327,7 +327,7 @@ class StrokeTools(QWidget):
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self._panel.showing_errors():
             image, results = self._input.image, visibility_of(self._viewer)
-            # Over all slices, or of a large image what is on screen.
+            # All slices, or the displayed part of a large image.
             placement, shape = narrowed(self._viewer, self._input.pixels().slices()).whole()
             results.hide_results(image)
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), placement)
@@ -336,7 +336,7 @@ class StrokeTools(QWidget):
             self._panel.explain_reason("paint a few pixels of class 1, then of class 2", *notes)
 
     def restore_strokes(self) -> None:
-        """Bring back the strokes on the image that were removed last."""
+        """Restore the strokes on the image that were removed last."""
         layer, self._removed = self._removed, None
         if layer is not None:
             self._viewer.add_layer(layer)
@@ -356,7 +356,7 @@ class StrokeTools(QWidget):
             self.classes.refresh()
 
     def draw_box(self) -> None:
-        self._panel.hint("draw a box round one thing")
+        self._panel.hint("draw a box around one object")
         self.box.start()
 
     def _on_box_drawn(self, corners: NDArray[Any]) -> None:
@@ -366,7 +366,7 @@ class StrokeTools(QWidget):
 
 
 class BoxDrawing(QObject):
-    """Lets a person draw a box; `drawn` has its corners (4, n_axes) in the world."""
+    """Lets the user draw a box; `drawn` emits its corners (4, n_axes) in world coordinates."""
 
     drawn = Signal(object)
 
@@ -379,7 +379,7 @@ class BoxDrawing(QObject):
         self.stop()
         self.layer = self._viewer.add_shapes(
             ndim=dims_of(self._viewer).ndim,
-            name="box round one thing",
+            name="box around one object",
             edge_color="yellow",
             face_color="transparent",
         )
@@ -395,7 +395,7 @@ class BoxDrawing(QObject):
 
     def _on_data(self, event: Any) -> None:
         if event.action == ActionType.ADDED:
-            QTimer.singleShot(0, self._take)  # napari is not done with the box yet
+            QTimer.singleShot(0, self._take)  # napari has not finished the box yet
 
     def _take(self) -> None:
         if self.layer is not None and len(self.layer.data):
@@ -405,9 +405,10 @@ class BoxDrawing(QObject):
 
 
 def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Labels) -> None:
-    """Paint class 1 on the thing in a box and class 2 around it; InvalidInput: why not.
+    """Paint class 1 on the object in a box and class 2 around it.
 
-    The corners are in the world, the job has these strokes.
+    `corners` are in world coordinates; `job` uses the layer `strokes`. Raises InvalidInput if a
+    side of the box inside the image is shorter than 2 pixels.
     """
     assert job.seeds is not None
     pixels, axis = job.read_image(not_cancelled)
@@ -415,7 +416,7 @@ def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Label
     points = np.array([image.world_to_data(corner[-image.ndim :]) for corner in corners])
     box = tuple(_sides(job, points, values.shape[:-1]))
     if any(side.stop - side.start < 2 for side in box):
-        raise InvalidInput("box: expected one round a thing within the image")
+        raise InvalidInput("box: expected a box around an object, with sides of at least 2 pixels")
     painted = np.zeros(strokes.data.shape, np.uint8)
     region = painted[job.seeds.index]
     region[...] = exemplar_strokes(values, box).reshape(region.shape)
@@ -424,7 +425,7 @@ def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Label
 
 
 def _sides(job: ImageJob, points: NDArray[Any], shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield the sides of a box in the region of a job; where it is flat, as deep as it is wide."""
+    """Yield the sides of a box in the region of a job; along a flat axis, as deep as it is wide."""
     index, channels = job.pixels.index, job.options.channel_axis
     starts = {axis: at.start or 0 for axis, at in enumerate(index) if isinstance(at, slice)}
     axes = list(starts)

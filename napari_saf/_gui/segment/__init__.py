@@ -1,1 +1,1 @@
-"""The Segment dock: label an image without labels."""
+"""The Segment dock: label an image without annotations."""

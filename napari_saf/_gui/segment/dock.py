@@ -1,4 +1,4 @@
-"""The Segment dock: choose, run, watch, stop."""
+"""The Segment dock: choose an image and a method, start, follow and stop runs."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 
 _RUN_HELP = f"Label the image; the labels form on screen ({RUN_KEY_TEXT})."
-_APPLY_HELP = "Label that image with the method, parameters, features and scale of these labels."
+_APPLY_HELP = "Label other images with the method, parameters, features and scale of these labels."
 _SCALE_HELP = "Side of the window that labels are averaged over: small keeps detail (N)."
-_DEVICE_HELP = "Where the run is computed, and how precisely (Advanced: Device, Precision)."
+_DEVICE_HELP = "Device and precision of the computation (Advanced: Device, Precision)."
 _AUTOMATIC_HELP = (
-    "Chosen for this image, by its size and colours, and the number of labels by how much of the "
-    "variance of the features they leave. Everything can be set by hand, here and below."
+    "Chosen for this image by its size and colours; the number of labels by the variance of the "
+    "features that they leave unexplained. All can be set by hand, here and below."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentState:
-    """What decides whether Run is enabled; `fault` is what is wrong with the form."""
+    """Properties of the form that decide whether Run is enabled; `fault` is its error."""
 
     has_image: bool = True
     fault: str = ""
@@ -61,7 +61,7 @@ class SegmentState:
 
 
 def why_disabled(state: SegmentState) -> str:
-    """Return why a run could only fail; empty if it may not."""
+    """Return why a run would fail; empty if Run can be enabled."""
     if not state.has_image:
         return NO_IMAGE
     if state.fault or not state.follows_seeds or state.has_strokes:
@@ -71,9 +71,9 @@ def why_disabled(state: SegmentState) -> str:
 
 
 class SegmentWidget(DockBase):
-    """Choose an image, a method and a scale; run; watch the labels form.
+    """Dock to label an image by a chosen method and scale.
 
-    The `fairness` section is in sight for methods that spread labels over groups.
+    The `fairness` section is visible for methods that balance labels over groups.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -82,8 +82,8 @@ class SegmentWidget(DockBase):
         has_seeds = self.input.strokes is not None
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.kept_parts = self.input, self.form
-        self._method: AbstractMethod | str = ""  # or why the form makes none
-        self._is_counted = False  # with how many labels the run began
+        self._method: AbstractMethod | str = ""  # or the error of the form
+        self._is_counted = False  # whether the initial number of labels is shown
         self.panel = RunPanel(
             self, viewer, self.workspace.runs, ("Run", _RUN_HELP), repeats=True, chosen=self.input
         )
@@ -101,7 +101,7 @@ class SegmentWidget(DockBase):
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         self.device_note = QLabel(alignment=right, toolTip=_DEVICE_HELP)
         self.choice = FormSection()
-        self.choice.add_row("Method", self.form.box, "How to label.")
+        self.choice.add_row("Method", self.form.box, "The segmentation method.")
         self.choice.add_row("Scale", self.input.scale, _SCALE_HELP)
         self.automatic = QLabel(wordWrap=True, styleSheet="font-size: 8pt")
         self.choice.add_row("", self.automatic, _AUTOMATIC_HELP)
@@ -137,7 +137,7 @@ class SegmentWidget(DockBase):
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.fairness.sweep_clicked, partial(self.start, is_sweep=True)),
-            (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
+            (self.regions.view_changed, self.swatches.setHidden),  # they show labels, not regions
             (self.regions.view_changed, self._refresh),
             (self.regions.things_counted, self.next_row.show_count),
             (self.controller.advanced, self._on_advanced),
@@ -147,12 +147,12 @@ class SegmentWidget(DockBase):
         )
 
     def start(self, *, is_sweep: bool = False) -> None:
-        """Start a run, or a sweep over the fairness weight, with what is chosen here."""
+        """Start a run, or a sweep of the fairness weight, with the settings of the form."""
         with self.panel.showing_errors():
             self.controller.start(self._request(is_sweep))
 
     def _request(self, is_sweep: bool) -> RunJob:
-        """Read the form, once a run; SafError says what is wrong with it."""
+        """Read the form of a run; raise SafError if it is not valid."""
         selection, method = self.input.read(), self.form.read()
         image_job, self._method = selection.job(), method
         job = RunJob(
@@ -168,7 +168,7 @@ class SegmentWidget(DockBase):
         return dataclasses.replace(job, live=self.shown.layer_for(job))
 
     def _scaled(self, options: ImageOptions) -> ImageOptions:
-        """Return options with the scaling that chosen prototypes of an earlier result are for."""
+        """Return options with the scaling of the earlier result whose prototypes are chosen."""
         field = self.form.prototypes_field
         image_options = {} if field is None else field.image_options
         scaling = image_options.get("scaling")
@@ -181,7 +181,7 @@ class SegmentWidget(DockBase):
         return lambda cancelled: recipe
 
     def _apply(self, request: ApplyRequest) -> None:
-        """Label other images as the labels, or the regions, in view were made."""
+        """Label other images with the recipe of the labels or regions in view."""
         shown = self.regions.shown
         if shown is not None:
             with self.panel.showing_errors():
@@ -190,7 +190,7 @@ class SegmentWidget(DockBase):
 
     @property
     def result(self) -> Any:
-        """The Labels layer that is shown as the result; None without one."""
+        """The displayed Labels layer; None without a result."""
         return self.shown.layer
 
     def _state(self) -> SegmentState:
@@ -243,7 +243,7 @@ class SegmentWidget(DockBase):
         self._show_automatic()
 
     def _show_automatic(self, n_labels: int = 0) -> None:
-        """Say what is chosen for the image, and so many labels in the run that has begun."""
+        """Show the automatic settings, and the initial number of labels of a run, if any."""
         words = [f"{counted(n_labels, 'label')} at first"] if n_labels else []
         uses_window = not isinstance(self._method, str) and self._method.uses_window
         with suppress(SafError):
@@ -253,7 +253,7 @@ class SegmentWidget(DockBase):
         self.choice.show_row(self.automatic, bool(text))
 
     def _on_advanced(self, frame: Frame) -> None:
-        """Say with how many labels a run began that finds out how many there are."""
+        """Show the initial number of labels if the run chooses that number."""
         run, is_first, self._is_counted = self.controller.run, not self._is_counted, True
         if run is None or run.job.is_applied or not is_first:
             return

@@ -1,4 +1,4 @@
-"""How labels are spread over groups, and what it costs: a button, a plot, a slider, a table."""
+"""Fairness section of the Segment dock: trade-off button, plot and slider, table of shares."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation
 _PLOT_HEIGHT = 130
 _MOST_ROWS = 12
 _ROW_HEIGHT, _SMALL = 18, "QTableView, QHeaderView::section {font-size: 8pt; padding: 0px 3px;}"
-"""So that the form of eight labels and their table are in sight together in a small window."""
+"""Makes the form and a table of eight labels fit into a small window."""
 
 
 class FairnessSection(QWidget):
-    """What a method does that spreads labels over groups.
+    """Results of methods that balance labels over groups.
 
-    `sweep_clicked` asks for a sweep over the fairness weight, whose solutions the plot and the
-    slider show.
+    `sweep_clicked` requests a sweep of the fairness weight, whose solutions are shown by the plot
+    and the slider.
     """
 
     sweep_clicked = Signal()
@@ -50,11 +50,11 @@ class FairnessSection(QWidget):
             "Cluster at several fairness weights; plot the objective against the fairness error.",
             self.sweep_clicked,
         )
-        help = "Go through the solutions of the trade-off."
+        help = "Choose a solution of the trade-off."
         self.slider = QSlider(Qt.Orientation.Horizontal, pageStep=1, toolTip=help)
         self.slider_row = create_row(QLabel("plain"), self.slider, QLabel("fair"), stretch=0)
         self._summary = QLabel(wordWrap=True)
-        help = "Share of each group in each label, in the plain clustering and now; and in all."
+        help = "Share of each group per label, before → after balancing; last row: in all labels."
         self.table = create_table(help)
         self.table.setStyleSheet(_SMALL)
         for header in (self.table.verticalHeader(), self.table.horizontalHeader()):
@@ -76,7 +76,7 @@ class FairnessSection(QWidget):
                 widget.hide()
 
     def _on_started(self, frame: Frame) -> None:
-        """Keep the shares of the first labels: the plain clustering."""
+        """Store the shares of the first labels, those of the unconstrained clustering."""
         run, label_map = self._result.controller.run, LabelMap(frame.numbers)
         problem = None if run is None else run.problem
         if problem is not None and _has_groups(problem):
@@ -84,7 +84,7 @@ class FairnessSection(QWidget):
             self._plain_shares = _shares_by_column(problem, frame.labels, columns, n_columns)
 
     def show_trade_off(self, trade_off: TradeOff) -> None:
-        """Show a sweep, with its fairest solution chosen."""
+        """Show a sweep and select its fairest solution."""
         run, self.trade_off = self._result.controller.run, trade_off
         assert run is not None and run.problem is not None
         plain = trade_off.points[0].segmentation
@@ -107,7 +107,7 @@ class FairnessSection(QWidget):
             self.slider.setValue(number)
 
     def _on_result_shown(self, result: Segmentation) -> None:
-        """Show the shares of the groups in each label, before and after, where there are groups."""
+        """Show the shares of the groups, if any, in each label, before and after."""
         problem, live = self._result.problem, self._result.live
         assert problem is not None and live is not None
         measures, columns, previous = result.history.measures, result.columns, self._plain_shares
@@ -151,12 +151,12 @@ class FairnessSection(QWidget):
             self._result.show_solution(self.trade_off.points[number])
 
     def _plot(self, trade_off: TradeOff) -> None:
-        """Plot objective over fairness error, plain on the left as on the slider, in the theme.
+        """Plot objective over fairness error, the unconstrained solution on the left.
 
-        An infinite error stands at the rim.
+        An infinite error is drawn at the margin.
         """
         if self.canvas is None:
-            # matplotlib takes a while to load, and must find the binding that is in use.
+            # matplotlib loads slowly, and must find the Qt binding in use.
             from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
             from matplotlib.figure import Figure
 
@@ -203,7 +203,7 @@ def _has_groups(problem: Problem) -> bool:
 def _shares_by_column(
     problem: Problem, labels: LabelImage, columns: NDArray[np.int64], n_columns: int
 ) -> NDArray[np.float64]:
-    """Return the share of each group among the nodes of each column; NaN for an empty one."""
+    """Return the share of each group in each column (n_columns, n_groups); NaN if empty."""
     assert isinstance(problem.graph, GridGraph) and problem.groups is not None
     nodes = np.asarray(problem.graph.from_image(labels)).astype(np.int64)
     numbers, _ = count_labels(problem.groups)

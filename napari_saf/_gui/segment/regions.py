@@ -1,4 +1,4 @@
-"""Regions after a run: labels or regions in view, and a slider from many regions to few."""
+"""Regions of the labels of a run: buttons that switch the view, and a slider of their number."""
 
 from __future__ import annotations
 
@@ -26,30 +26,29 @@ from napari_saf.methods import SweepMethod
 from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, Separate, find_separate
 
 MOST_PIXELS = 2**22
-"""Of a plane whose regions come without being asked for: some seconds."""
+"""Size of a plane up to which regions are merged automatically, within seconds."""
 _COLOUR = 0.02
-"""Mean difference of red, green and blue, of the range, from which on an image has colours."""
+"""Mean range of red, green and blue, relative to all values, above which an image has colours."""
 _N_SAMPLES = 100_000
-_LABELS_HELP = "Show the labels: kinds of pixels. One label may be in many places."
-_REGIONS_HELP = "Show regions, a layer of parts of labels, the most alike neighbours merged."
-_STOP_HELP = "Stop merging; the labels stay as they are."
-_SLIDER_HELP = "How many regions, without another run."
+_LABELS_HELP = "Show the labels: classes of pixels, which may have many separate parts."
+_REGIONS_HELP = "Show regions: connected parts of labels, the most similar neighbours merged."
+_STOP_HELP = "Stop merging; the labels are not affected."
+_SLIDER_HELP = "Number of regions, from many to few, without another run."
 
 
 class RegionSection(QWidget):
     """Two buttons that show the labels or the regions of a result, and the slider of the regions.
 
-    Regions are merged in the background: after a run where that is cheap, else once a
-    person wants them; and anew where labels were changed since. The layer in view is the active one
-    once a person has chosen between the two, which holds for later runs. Regions of labels of
-    separate things come into view only if that is asked. Once a person waits for
-    regions, their button stops the merging.
+    Regions are merged in the background: after a run if it is cheap, else on request, and again
+    if the labels were edited. Once the user has chosen one of the two, which holds for later runs,
+    the layer in view is made active. Regions of labels of separate objects are shown only on
+    request. While the user waits for regions, their button stops the merging.
     """
 
     view_changed = Signal(bool)
     """Whether regions are in view."""
     things_counted = Signal(int)
-    """How many separate things there are, 0 where labels are of places."""
+    """Number of separate objects, 0 if the labels are not of objects."""
 
     def __init__(
         self, viewer: napari.Viewer, shown: ShownResult, background: BackgroundTasks
@@ -64,12 +63,12 @@ class RegionSection(QWidget):
         self._merged: NDArray[Any]
         self._prefers_regions: bool | None = None
         self.is_merging = self._is_waited_for = self._is_level_chosen = False
-        self._share = deque([0.0], maxlen=1)  # of the merging that is done
+        self._share = deque([0.0], maxlen=1)  # fraction of the merging done
         self._clock = QTimer(self, interval=200)
         self._clock.timeout.connect(self._show_share)
         self.labels_button = create_button("labels", _LABELS_HELP, self._on_labels_clicked)
         self.regions_button = create_button("", _REGIONS_HELP, self._on_regions_clicked)
-        self._views = QButtonGroup(self)  # one of them is checked
+        self._views = QButtonGroup(self)  # exclusive
         for button in (self.labels_button, self.regions_button):
             button.setCheckable(True)
             self._views.addButton(button)
@@ -87,7 +86,7 @@ class RegionSection(QWidget):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the result; its layers stay as they are."""
+        """Forget the result, without changing its layers."""
         for shown in filter(None, (self._result, self._layer)):
             shown.layer.events.visible.disconnect(self._on_visible_changed)
         if self._result is not None:
@@ -99,7 +98,7 @@ class RegionSection(QWidget):
         self.hide()
 
     def forget(self) -> None:
-        """Forget the regions, and those that are on their way; they can be asked for again."""
+        """Discard the regions and cancel their merging; they can be requested again."""
         self._background.drop("regions")
         self._tree, self._merged = None, np.empty(0)
         self.is_merging = self._is_waited_for = False
@@ -113,13 +112,13 @@ class RegionSection(QWidget):
             self.forget()
 
     def _on_shown(self, segmentation: object) -> None:
-        """Begin anew with another result, in view, or with other labels of this one."""
+        """Reset to a new result, or to new labels of the same one, and show it."""
         result, job = self._shown.live, self._shown.job
         if result is None or job is None or result.layer is None or result.is_lost:
             return
         layer = self._layer if result is self._result else None
         if layer is None and self._last[0] is result:
-            layer = self._last[1]  # of the run before, in the same layer
+            layer = self._last[1]  # of the previous run in the same layer
             layer = None if layer is None or layer.is_lost else layer
         self._begin(result, job, layer)
         self._view(result)
@@ -159,7 +158,7 @@ class RegionSection(QWidget):
         self.show()
 
     def _merge(self) -> None:
-        """Merge the labels as they are now, unless that is under way."""
+        """Merge the regions of the current labels, unless that is under way."""
         result, run_job = self._result, self._job
         if self.is_merging or result is None or run_job is None:
             return
@@ -180,18 +179,18 @@ class RegionSection(QWidget):
         self._background.run("regions", merge, partial(self._take, labels))
 
     def _take(self, labels: NDArray[Any], merged: tuple[RegionHierarchy, bool]) -> None:
-        """Keep the regions merged from labels, if these labels are still on screen.
+        """Store the regions merged from labels, if these labels are still current.
 
-        They are shown if the user asked for them; of visible labels whose meaning was not given,
-        also if the user chose regions before, or, without a choice, if the image is a photograph
-        and its labels are not of separate things.
+        They are shown on request. If the labels are visible and unsupervised, they are also shown
+        if the user chose regions before, or, without a choice, if the image is a photograph and
+        its labels are not of separate objects.
         """
         (tree, is_photograph), job = merged, self._job
         if job is None:
             return
         method = job.method
         is_given = job.strokes is not None or method.labels_are_given
-        is_given |= isinstance(method, SweepMethod)  # whose shares regions do not keep
+        is_given |= isinstance(method, SweepMethod)  # regions would not keep the group shares
         is_asked, is_first = self._is_waited_for, self._prefers_regions
         if is_first is None:
             is_first = is_photograph and not tree.separate.number
@@ -208,7 +207,7 @@ class RegionSection(QWidget):
             self._count(int(tree.numbers_at_level(self._level).max()))
 
     def take_removal(self, event: Any) -> None:
-        """Turn to the labels, if it is the layer of the regions that was removed, in view."""
+        """Show the labels if the visible layer of regions was removed."""
         layer = event.value
         if self._last[0] is not None and layer == self._last[0].layer:
             self._last = None, None
@@ -221,7 +220,7 @@ class RegionSection(QWidget):
 
     @property
     def shown(self) -> LiveLayer | None:
-        """What is in view: the labels of the result, or its regions; None without a result."""
+        """The layer in view, of labels or of regions; None without a result."""
         is_regions = self._layer is not None and self._layer.layer.visible
         return self._layer if is_regions else self._result
 
@@ -235,7 +234,7 @@ class RegionSection(QWidget):
 
     @property
     def _is_merged(self) -> bool:
-        """Whether there are regions, of the labels as they are now."""
+        """Whether there are regions of the current labels."""
         result = self._result
         is_there = self._tree is not None and result is not None and not result.is_lost
         return is_there and np.array_equal(result.labels(), self._merged)  # type: ignore[union-attr]
@@ -269,7 +268,7 @@ class RegionSection(QWidget):
             self._show_share()
 
     def _stop(self) -> None:
-        """End the merging; what is in view stays, and is what a person has chosen."""
+        """Stop the merging; the current view counts as the choice of the user."""
         is_regions = self._prefers_regions = self.shown is not self._result
         self.forget()
         self._check(is_regions)
@@ -305,7 +304,7 @@ class RegionSection(QWidget):
                 shown.layer.metadata[UNCHOSEN_KEY] = not is_chosen
 
     def follow_selection(self, event: Any) -> None:
-        """Note that regions are what a person chose, once they are selected another time."""
+        """Count the regions as chosen by the user once another layer has been selected."""
         if self._layer is not None and event.value != self._layer.layer:
             self._layer.layer.metadata.pop(UNCHOSEN_KEY, None)
 
@@ -329,7 +328,7 @@ class RegionSection(QWidget):
 
 
 def has_colours(pixels: NDArray[Any]) -> bool:
-    """Tell whether red, green and blue, the last axis, differ."""
+    """Return whether red, green and blue, along the last axis, differ noticeably."""
     rows = pixels.reshape(-1, pixels.shape[-1])
     sample = rows[:: max(1, len(rows) // _N_SAMPLES), :3].astype(float)
     return bool(np.ptp(sample, axis=-1).mean() > _COLOUR * np.ptp(sample))

@@ -1,4 +1,4 @@
-"""The result that the Segment dock shows, and what follows it: its swatches, and Resume."""
+"""The result displayed by the Segment dock, its swatches, and the Resume button."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation, Status
 
-_RESUME_HELP = "Go on where the run was stopped, with its settings, in the same layer."
+_RESUME_HELP = "Resume the stopped run, with its settings, in the same layer."
 
 
 class ShownResult(QObject):
-    """The layer and the job of the last run on the chosen image, or of a project; None without.
+    """The layer and job of the last run on the chosen image, or of an opened project, or None.
 
-    Runs that apply a recipe to another image are left out. `started` sends the first frame of a
-    run, `advanced` every one; `shown` the segmentation, by the labels on screen, `taken_up` the
-    layer of regions of a project, which may be None.
+    Runs that apply a recipe are ignored. `started` emits the first frame of a run, `advanced`
+    every frame; `shown` the segmentation, ordered by displayed label; `taken_up` the layer of
+    regions of a project, or None.
     """
 
     cleared = Signal()
@@ -63,10 +63,10 @@ class ShownResult(QObject):
         self._viewer, self.controller, self._chosen = viewer, controller, chosen
         self.live: LiveLayer | None = None
         self.job: RunJob | None = None
-        self.problem: Problem | None = None  # none of a project
+        self.problem: Problem | None = None  # None for a project
         self._run: Run | None = None
-        self._pipeline: Pipeline | None = None  # of a project
-        self._checksum: int | None = None  # of the labels as the run left them
+        self._pipeline: Pipeline | None = None  # for a project
+        self._checksum: int | None = None  # of the labels at the end of the run
         self._has_started = False
         controller.began.connect(self._on_began)
         controller.advanced.connect(self._on_advanced)
@@ -79,11 +79,11 @@ class ShownResult(QObject):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """What made the labels."""
+        """The pipeline that made the labels."""
         return self._pipeline if self._run is None else self._run.pipeline
 
     def layer_for(self, job: RunJob) -> LiveLayer | None:
-        """Return the layer if it is of an equal job, and nobody changed it: labels go on there."""
+        """Return the layer to reuse: that of an equal job, not edited since; else None."""
         live, previous = self.live, self.job
         if live is None or previous is None or live.is_lost or self._checksum is None:
             return None
@@ -102,12 +102,12 @@ class ShownResult(QObject):
         self.shown.emit(point.segmentation)
 
     def clear(self) -> None:
-        """Forget the result; its layer stays as it is."""
+        """Forget the result, without changing its layer."""
         self.live = self.job = self.problem = self._run = self._pipeline = self._checksum = None
         self.cleared.emit()
 
     def take_up(self, event: Any = None) -> bool:
-        """Go on with the topmost labels of a project that was opened, but for those of strokes."""
+        """Adopt the topmost labels of an opened project that are not from strokes."""
         image = self._chosen.image
         is_other = event is not None and RESTORED_KEY not in event.value.metadata
         is_busy = self.problem is not None or self.controller.run is not None
@@ -115,7 +115,7 @@ class ShownResult(QObject):
             return False
         layers = restored_layers(self._viewer, image)
         for layer in reversed([x for x in layers if not is_regions(x)]):
-            with suppress(SafError):  # such as of strokes, without a recipe
+            with suppress(SafError):  # no recipe, such as labels from strokes
                 pipeline = recipe_of(layer)
                 job = RunJob.of(layer, image, pipeline)
                 if pipeline.prototypes is None:
@@ -162,7 +162,7 @@ class ShownResult(QObject):
 
 
 def _is_same(first: RunJob, second: RunJob) -> bool:
-    """Tell whether two jobs label the same pixels with the same settings."""
+    """Return whether two jobs label the same pixels with the same settings."""
     previous, job = first.image_job, second.image_job
 
     def of_layers(job: ImageJob) -> bool:
@@ -178,7 +178,7 @@ def _is_same(first: RunJob, second: RunJob) -> bool:
 
 
 class LabelSwatches(Swatches):
-    """The prototypes of the labels that own pixels, largest first."""
+    """Swatches of the prototypes of non-empty labels, largest first."""
 
     def __init__(self, result: ShownResult, background: BackgroundTasks) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class LabelSwatches(Swatches):
         shares: NDArray[np.floating],
         columns: NDArray[np.int64],
     ) -> None:
-        """Show labels; row k of the prototypes, and entry k of the columns, is of label k + 1."""
+        """Show labels; row k of `prototypes` and entry k of `columns` are those of label k + 1."""
         features = job.image_job.options.features
         order = sorted(np.flatnonzero(columns >= 0), key=lambda k: -shares[columns[k]])
         swatches = []
@@ -239,10 +239,10 @@ class LabelSwatches(Swatches):
 
 
 class StoppedRun(QObject):
-    """A button that goes on with a run that was stopped, in sight while that can be.
+    """A button that resumes a stopped run, visible while that is possible.
 
-    It cannot once the image or the result is gone, another run wrote to the result, or strokes
-    were changed since the run began.
+    It is not once the image or the result was removed, another run wrote to the result, or the
+    strokes were edited.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class StoppedRun(QObject):
     ) -> None:
         super().__init__(parent)
         self._viewer, self._controller, self._result = viewer, controller, result
-        self._job: tuple[RunJob, LiveLayer, Segmentation] | None = None  # with what it left
+        self._job: tuple[RunJob, LiveLayer, Segmentation] | None = None  # with its outcome
         self._checksum = 0
         self.button = create_button("Resume", _RESUME_HELP, self.resume)
         self.button.hide()
@@ -276,7 +276,7 @@ class StoppedRun(QObject):
         self.button.hide()
 
     def check(self, *changed: object) -> RunJob | None:
-        """Return the job that goes on; None, and nothing is offered, where it cannot."""
+        """Return the job that can be resumed; None, hiding the button, without one."""
         if self._job is None:
             return None
         (job, live, outcome), layers = self._job, self._viewer.layers
@@ -304,7 +304,7 @@ class StoppedRun(QObject):
             self._keep(run, run.job.start.outcome)
 
     def _keep(self, run: Run, outcome: Segmentation) -> None:
-        """Offer to go on from the outcome of the run that began last, if that can be."""
+        """Offer to resume the last run from its outcome, if that is possible."""
         if run.job.is_sweep or run.job.is_applied:
             return
         start, recording = StoppedStart(outcome), run.recording

@@ -1,1 +1,1 @@
-"""The Sharpen borders dock: move the borders of labels onto the edges of an image."""
+"""The Sharpen borders dock: move label borders onto the edges of an image."""

@@ -1,4 +1,4 @@
-"""The Sharpen borders dock: a slider from borders as they are to the edges of the image."""
+"""The Sharpen borders dock: a slider from the original label borders to the image edges."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from napari_saf._gui.sharpen.layers import (
 from napari_saf.errors import counted
 
 _HELP = {
-    "Labels": "The Labels layer whose borders move, whatever made it.",
-    "Image": "The image onto whose edges they move.",
-    "Slices": "Each plane of a stack is sharpened by itself, unless it is a volume.",
-    "Borders": "How much the image counts: from the labels as they were to its edges.",
-    "Reach": "How far borders move at most; automatic: twice the steps in them, 4 to 16 pixels.",
+    "Labels": "The Labels layer to sharpen, of any origin.",
+    "Image": "The image whose edges attract the borders.",
+    "Slices": "Planes of a stack are sharpened separately, unless it is a volume.",
+    "Borders": "Weight of the image: from the original borders to its edges.",
+    "Reach": "How far borders move at most; automatic: twice their step size, 4 to 16 pixels.",
 }
-_AUTOMATIC_HELP = "The better borders lie on edges already, the less the image counts."
-_SHARPEN_HELP = "Move the borders; after that the slider moves them at once."
-_UNDO_HELP = "Bring the labels back as they were."
+_AUTOMATIC_HELP = "The better borders match the edges already, the lower the weight of the image."
+_SHARPEN_HELP = "Move the borders; afterwards the slider takes effect immediately."
+_UNDO_HELP = "Restore the original labels."
 _N_STEPS = 10
-"""Of the slider, beside the first, for labels as they are."""
+"""Steps of the slider, besides the first, which keeps the original labels."""
 _REACHES = (2, 4, 6, 8, 12, 16, 24, 32)
 _PATIENCE = 150
-"""Milliseconds without a change after which labels are sharpened anew."""
-_CHANGED_MEANWHILE = "the labels are gone or have changed meanwhile: nothing was done"
+"""Milliseconds without a change after which labels are sharpened again."""
+_CHANGED_MEANWHILE = "the labels were removed or edited meanwhile: nothing was changed"
 
 
 class StrengthSlider(QWidget):
-    """A slider between words for its two ends; moved, it turns off the box below it."""
+    """A slider with a label at each end; moving it unchecks the automatic box below."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ class StrengthSlider(QWidget):
 
     @property
     def strength(self) -> float | None:
-        """As for `sharpen_labels`, None where it is automatic; below 0 for labels as they are."""
+        """Strength as for `sharpen_labels`; None if automatic, negative for the original labels."""
         return None if self.automatic.isChecked() else (self.slider.value() - 1) / _N_STEPS
 
 
 class SharpenWidget(DockBase):
-    """Moves the borders of a Labels layer, and moves them anew as the slider goes."""
+    """Sharpens the borders of a Labels layer, and updates them when the slider moves."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -112,7 +112,7 @@ class SharpenWidget(DockBase):
 
     @property
     def sharpened(self) -> SharpenedLabels | None:
-        """The change of the chosen labels; None if there is none, or they were edited since."""
+        """The change of the chosen labels; None without one or if they were edited since."""
         sharpened = self._by_layer.get(self.labels.layer)
         return sharpened if sharpened is not None and sharpened.is_known else None
 
@@ -126,7 +126,7 @@ class SharpenWidget(DockBase):
             return
         sharpened = self._by_layer[labels] = self.sharpened or SharpenedLabels(labels)
         region, axes = image_region(labels, image), squeezed_axes(labels)
-        assert region is not None  # else there is a reason why not
+        assert region is not None  # otherwise the button is disabled
         sharpen = partial(
             sharpen_parts,
             shape=[labels.data.shape[axis] for axis in axes],
@@ -153,15 +153,15 @@ class SharpenWidget(DockBase):
         self.panel.show_outcome(text)
 
     def undo(self, *clicked: object) -> None:
-        """Bring the labels back as they were before they were sharpened."""
+        """Restore the labels before sharpening."""
         self._timer.stop()
         if self.sharpened is not None:
             self.sharpened.take_back()
-        self.panel.note("labels as they were")
+        self.panel.note("original labels restored")
         self._refresh()
 
     def _sharpen_anew(self) -> None:
-        """Sharpen the labels as they were, if they were sharpened here."""
+        """Sharpen the original labels again, if they were sharpened here."""
         if self.sharpened is None:
             return
         if self.panel.task is None:
@@ -186,7 +186,7 @@ class SharpenWidget(DockBase):
         self._refresh()
 
     def _on_layer_changed(self) -> None:
-        """Follow what a person paints, undoes and does again in the layer."""
+        """Update after the user paints, undoes or redoes in the layer."""
         sharpened = self._by_layer.get(self.labels.layer)
         if sharpened is not None and not self.panel.is_busy:
             sharpened.note()

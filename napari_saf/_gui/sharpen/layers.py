@@ -1,4 +1,4 @@
-"""Labels of a layer with their borders moved, in a thread; writing them, and taking that back."""
+"""Sharpened labels of a layer: computed in a thread, written to the layer, and undone."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from napari_saf.methods import Cancelled
 from napari_saf.sharpening import sharpen_labels
 
 MOST_UNDONE = 2**22
-"""Pixels in a step of napari's undo history, which takes some 30 bytes for each."""
+"""Maximum number of pixels in a step of napari's undo history, at about 30 bytes each."""
 _KEPT = metadata.EDITED_KEY, metadata.EDITS_KEY, metadata.SOFT_KEY
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOT_IN_MEMORY = (
-    "labels at several resolutions, or not in memory, are sharpened in a terminal: napari-saf "
-    "sharpen MASK IMAGE -o OUT"
+    "multiscale labels, or labels not in memory, cannot be sharpened here; use a terminal: "
+    "napari-saf sharpen MASK IMAGE -o OUT"
 )
 _READ_ONLY = "these labels cannot be changed: duplicate the layer"
-_NO_IMAGE = "no image of the shape and the scale of these labels is open"
+_NO_IMAGE = "open an image with the shape and scale of these labels"
 Change = tuple[tuple[NDArray[np.int64], ...], NDArray[Any], NDArray[Any]]
-"""Pixels of a layer, with their labels before and after."""
+"""Index of pixels of a layer, with their labels before and after."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SharpenState:
-    """What decides whether the borders of labels can be moved."""
+    """Properties of labels and image that decide whether borders can be sharpened."""
 
     has_labels: bool = True
     are_strokes: bool = False
@@ -56,7 +56,7 @@ class SharpenState:
 
 
 def why_disabled(state: SharpenState) -> str:
-    """Return why the borders of labels cannot be moved; empty where they can."""
+    """Return why labels cannot be sharpened; empty if they can."""
     reasons = {
         _NO_LABELS: not state.has_labels,
         metadata.ARE_STROKES: state.are_strokes,
@@ -79,9 +79,9 @@ def sharpen_parts(
     reach: int | None,
     strength: float | None,
 ) -> NDArray[Any]:
-    """Return sharpened labels, of which the last axes, a plane or volume, are done at a time.
+    """Return labels sharpened plane by plane, or volume by volume, along the last `n_axes` axes.
 
-    The shape is without axes that the image lacks. Pixels that are not finite keep their labels.
+    `shape` excludes axes that the image lacks. Pixels that are not finite keep their labels.
     """
     pixels, squeezed = image.read(cancelled), labels.reshape(shape)
     channels = pixels[..., None] if channel_axis is None else channels_last(pixels, channel_axis)[0]
@@ -103,9 +103,9 @@ def sharpen_parts(
 
 
 class SharpenedLabels:
-    """The pixels of a layer that were changed, with their labels before and after.
+    """Changed pixels of a layer, with their labels before and after sharpening.
 
-    The change is one step of napari's undo history, unless that would be too large.
+    The change is one step of napari's undo history, unless it is too large.
     """
 
     def __init__(self, layer: Labels) -> None:
@@ -118,7 +118,7 @@ class SharpenedLabels:
 
     def _has(self, k: int) -> bool:
         index, labels, pixels = self._change[0], self._change[k], self._pixels
-        return self.layer.data is pixels and all(  # few of them first: most differ there already
+        return self.layer.data is pixels and all(  # compare a sample first, for speed
             (pixels[tuple(axis[::step] for axis in index)] == labels[::step]).all()
             for step in (1000, 1)
         )
@@ -139,7 +139,7 @@ class SharpenedLabels:
         report: Callable[[object], None],
         cancelled: Callable[[], bool],
     ) -> Change:
-        """Return what `sharpen_parts`, bound to an image, changes in the original labels."""
+        """Return the change of the original labels by `sharpen`, a bound `sharpen_parts`."""
         labels = np.array(self._pixels)
         if self.is_shown:
             labels[self._change[0]] = self._change[1]
@@ -148,7 +148,7 @@ class SharpenedLabels:
         return index, labels[index], sharpened[index]
 
     def show(self, change: Change, words: str) -> bool:
-        """Apply a change to the original labels; return False if they were edited meanwhile."""
+        """Apply a change to the original labels; return False if they were edited since."""
         self.take_back()
         index, old, new = change
         if self.layer.data is not self._pixels or not (self._pixels[index] == old).all():
@@ -156,34 +156,34 @@ class SharpenedLabels:
         self._change, self.words = change, words
         entry = metadata.metadata_of(self.layer) or self.layer.metadata
         self._kept = {key: entry[key] for key in _KEPT if key in entry}
-        if not self.layer.visible:  # to others it would not be nothing: they lose their mode
+        if not self.layer.visible:  # not if visible already: setting it would reset the mode
             self.layer.visible = True
         self._assign(new)
         self.note()
         return True
 
     def take_back(self) -> None:
-        """Give the layer the labels that it had before."""
+        """Restore the original labels of the layer."""
         if self.is_shown and self._is_undoable:
             self.layer.undo()
             if self.is_shown:
-                self.layer.redo()  # a stroke that was painted later
+                self.layer.redo()  # the last step was a later stroke
                 self._kept[metadata.EDITED_KEY] = True
         if self.is_shown:
             self._assign(self._change[1])
         self.note()
 
     def _assign(self, labels: NDArray[Any]) -> None:
-        # Of a layer that is hidden napari may have no slice to write to.
+        # napari may have no slice to write to in a hidden layer.
         self._is_undoable = len(labels) <= MOST_UNDONE and bool(self.layer.visible)
         if self._is_undoable:
             self.layer.data_setitem(self._change[0], labels, refresh=False)
         else:
             self._pixels[self._change[0]] = labels
-        self.layer.refresh(extent=False)  # a part of a slice that is out of sight cannot be drawn
+        self.layer.refresh(extent=False)  # napari cannot draw parts of hidden slices
 
     def note(self) -> None:
-        """Let the metadata of the layer say what was done to it, as long as that is so."""
+        """Record the sharpening in the metadata of the layer, or remove the record if undone."""
         is_shown = self.is_shown
         if is_shown == self._is_noted or not self.is_known:
             return
@@ -193,6 +193,6 @@ class SharpenedLabels:
             entry.pop(key, None)
         entry.update(self._kept)
         if is_shown:
-            entry.pop(metadata.SOFT_KEY, None)  # of other labels
+            entry.pop(metadata.SOFT_KEY, None)  # probabilities of the labels before
             edits = (*entry.get(metadata.EDITS_KEY, ()), self.words)
             entry.update({metadata.EDITED_KEY: True, metadata.EDITS_KEY: edits})
