@@ -115,7 +115,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SafError(f"{path}: cannot be created as a folder: {error.strerror or error}") from error
+        raise SafError(
+            f"{path}: cannot be created as a folder: {error.strerror or error}"
+        ) from error
 
 
 def data_folder() -> Path:

@@ -107,6 +107,8 @@ def fitting():
         "compare": (saf.compare, [IMAGE, [saf.Variant(slk)]]),
         "variants_of": (saf.variants_of, [[slk], {}]),
         "comparison_table": (saf.comparison_table, [known["comparison"], LABELS]),
+        "score": (saf.score, [LABELS, LABELS]),
+        "save_score_figure": (saf.save_score_figure, ["s.png", saf.score(LABELS, LABELS)]),
         "save_comparison": (saf.save_comparison, ["c.csv", known["comparison"], IMAGE]),
         "choose_for_strokes": (saf.choose_for_strokes, [IMAGE, LABELS]),
         "apply_to_images": (saf.apply_to_images, [known["recipe"], ["image.npy"], "applied"]),

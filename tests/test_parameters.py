@@ -149,7 +149,7 @@ def test_bad_plain_values_are_refused(plain, said):
         ({"weights": "gaussian"}, "weights: expected one of auto, uniform, nonlocal, contrast"),
         ({"channel_axis": True}, "channel_axis: expected a whole number, got True"),
         ({"max_side": 0}, "max_side: expected at least 1, got 0"),
-        ({"scaling": (1, 0)}, "scaling: expected the values that become 0 and 1"),
+        ({"scaling": (1, 0)}, "scaling: expected two increasing values"),
         ({"groups": "rows"}, "groups: expected 'image'"),
         ({"rescale": 1}, "rescale: expected true or false, got 1"),
     ],

@@ -17,7 +17,7 @@ from napari_saf.input import PLAIN, ImageOptions
 from napari_saf.io import ExportSelection, Labelling
 from napari_saf.io._labelling import Export
 from napari_saf.strategies import LIMITS, Strategy
-from napari_saf.tiles._engine import _sent
+from napari_saf.tiles._engine import as_sent
 
 IMAGE = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((32, 32))).astype(np.float32)
 GRAPH = saf.Pipeline(saf.SLK(n_clusters=2), None)
@@ -55,7 +55,7 @@ def export_of_pixels() -> None:
 
 
 def send_array() -> None:
-    _sent(saf.ImageSource.open(np.broadcast_to(np.float32(0), (2**14, 2**14))), True)
+    as_sent(saf.ImageSource.open(np.broadcast_to(np.float32(0), (2**14, 2**14))), True)
 
 
 WHOLE, TILES, FOLDER = Strategy.WHOLE, Strategy.TILES_ON_DISK, Strategy.FOLDER

@@ -361,5 +361,7 @@ def fit_jointly(
     painted = [classes.extended(int(array.max(initial=0))).paint(array) for array in labels]
     prototypes = PrototypeSet.fit(problem, painted)
     if prototypes is None:
-        raise InvalidInput("features: those of a layer, and positions, do not transfer to other images")
+        raise InvalidInput(
+            "features: those of a layer, and positions, do not transfer to other images"
+        )
     return prototypes

@@ -186,7 +186,7 @@ def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, lon
 def test_files_in_the_way_are_named(taught, folder, settle):
     results = folder.with_name("images_labels")
     results.mkdir()
-    np.save(folder / "wrong.npy", np.zeros(3))
+    np.save(folder / "wrong.npy", np.arange(3.0))
     choose_files(taught.applying, folder)
     taught.applying.button.click()
     settle(taught)

@@ -258,7 +258,7 @@ def test_labels_are_learned_from_blocks(tmp_path, method):
         (3, {}, "recipe: expected"),
         (None, {}, "recipe: expected"),
         (saf.AssignmentFlow, {}, "recipe: expected"),
-        (recipe(), {"mask": np.ones((9, 9))}, r"mask: expected the shape \(100, 130\)"),
+        (recipe(), {"mask": np.ones((9, 9))}, r"mask: expected shape \(100, 130\)"),
         (recipe(), {"mask": picture()}, r"got \(100, 130, 3\)"),
     ],
 )
