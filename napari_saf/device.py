@@ -93,7 +93,7 @@ def float_type(name: str, device: torch.device) -> torch.dtype:
 def memory_limit(
     n_bytes: float | None, watch: Callable[[float, float], object] | None = None
 ) -> Iterator[None]:
-    """Limit memory in this thread, within outer limits; `watch` takes bytes needed and available."""
+    """Limit memory in this thread, within outer limits; `watch` takes needed and free bytes."""
     limits = [limit for limit in (n_bytes, _limit.get()) if limit is not None]
     tokens = _limit.set(min(limits, default=None)), _watch.set(watch)
     try:

@@ -115,9 +115,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SafError(
-            f"{path}: cannot be created as a folder: {error.strerror or error}"
-        ) from error
+        raise SafError(f"{path}: cannot create the folder: {error.strerror or error}") from error
 
 
 def data_folder() -> Path:
@@ -184,7 +182,7 @@ def validated(model: type[Model], plain: object) -> Model:
 
 
 def check_not_newer(model: type[FileModel], plain: object) -> None:
-    """Raise InvalidInput if a file has a later schema; the message names the version that wrote it."""
+    """Raise InvalidInput if a file has a later schema, naming the version that wrote it."""
     entries = plain if isinstance(plain, dict) else {}
     version, versions = entries.get("schema"), entries.get("versions")
     if issubclass(model, VersionedModel) and type(version) is int and version > model.newest:

@@ -28,7 +28,7 @@ from napari_saf.storage import (
 _N_RECENT = 12
 _N_RECOVERABLE = 5
 _DIGEST_BYTES = 64
-"""Suffix of project files."""
+"""Length of the digest at the end of a project file."""
 _numbers = itertools.count(1)
 _in_use: set[Path] = set()
 """Autosave files of open projects of this process."""

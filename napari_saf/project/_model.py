@@ -90,7 +90,7 @@ class ImageEntry:
     removed: list[Any] = dataclasses.field(default_factory=list)
 
     def pixels(self) -> Any:
-        """Return the pixels of an image without a file, of the finest pyramid level; may be lazy."""
+        """Return the pixels of an image without a file, at the finest level; may be lazy."""
         data = self.memory[0] if self.layer is None and self.memory else self.layer.data
         return data[0] if isinstance(data, Sequence) else data
 
@@ -104,7 +104,7 @@ class ImageEntry:
 class LayerState:
     """Snapshot of a label layer: a `ProjectLayer` whose pixels are encoded later.
 
-    The colours (n_labels + 1, 3) are indexed by label, cyclically; `recipe` is the plain recipe or None.
+    The colours (n_labels + 1, 3) are cyclic by label; `recipe` is the plain recipe or None.
     """
 
     layer: ProjectLayer

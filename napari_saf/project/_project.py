@@ -341,7 +341,8 @@ def fit_jointly(
     Fitted to all pixels that `method` labels by the strokes if all images have the same classes,
     else to the painted pixels alone, as pixels of unpainted classes would be assigned to others.
     `images` have equal channels, `seeds` are image-shaped, `options` convert them to one problem,
-    `finite_only` masks NaN. InvalidInput as `Problem.from_images`, or if the features do not transfer.
+    `finite_only` masks NaN. InvalidInput as `Problem.from_images`, or for features that
+    do not transfer.
     """
     problem = Problem.from_images(
         list(images),
@@ -361,7 +362,5 @@ def fit_jointly(
     painted = [classes.extended(int(array.max(initial=0))).paint(array) for array in labels]
     prototypes = PrototypeSet.fit(problem, painted)
     if prototypes is None:
-        raise InvalidInput(
-            "features: those of a layer, and positions, do not transfer to other images"
-        )
+        raise InvalidInput("features: layers and positions do not transfer to other images")
     return prototypes

@@ -1,4 +1,4 @@
-"""Images larger than memory: a plan decided at a reduced size, tiles, and a pyramid of labels."""
+"""Images larger than memory: a plan from a reduced size, tiles, and a pyramid of labels."""
 
 from napari_saf.tiles._cluster import connected, local_client, run_tasks
 from napari_saf.tiles._dictionary import DictionaryJob

@@ -1,4 +1,4 @@
-"""Tasks for workers of dask: processes of this machine, threads, or a cluster."""
+"""Tasks for dask workers: local processes, threads, or a cluster."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _AHEAD = 4
-"""Tasks that are sent for each thread of the workers: a scheduler need not know all of them."""
+"""Tasks submitted per worker thread, which bounds the load of the scheduler."""
 _COUNTED_SECONDS = 1.0
-"""How often workers are counted: they may come and go."""
+"""Interval in seconds of counting workers, which may join and leave."""
 _PATIENCE = "20s"
 _NOT_INTERRUPTED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-"""Code of processes that a terminal interrupts, too: they end with the one that began them."""
-_WANT_OF_MEMORY = "perhaps for want of memory; try fewer --jobs"
+"""Start code of processes that ignore an interrupt; they end with their parent process."""
+_WANT_OF_MEMORY = "perhaps out of memory; try fewer --jobs"
 _ATTEMPTS = 2
-"""How many workers may die of a task, or while they start."""
+"""Number of tolerated worker deaths per task, or during start."""
 
 
 @contextmanager
 def local_client(n_processes: int) -> Iterator[Client]:
-    """Give a client of `n_processes` local processes, which share the threads.
+    """Yield a client of `n_processes` local processes, which share the threads.
 
-    They end with this process, however that ends. ComputeError if they do not start.
+    They end whenever this process ends. ComputeError if they do not start.
     """
     import dask
     import torch
@@ -44,14 +44,14 @@ def local_client(n_processes: int) -> Iterator[Client]:
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     settings = {
         "distributed.scheduler.allowed-failures": _ATTEMPTS - 1,
-        # One task at a time: where a worker dies, it is known of what.
+        # One task at a time, to identify the task a worker died of.
         "distributed.scheduler.worker-saturation": 1.0,
-        # Workers would look at themselves a hundred times a second.
+        # Workers would monitor themselves a hundred times per second.
         "distributed.worker.profile.enabled": False,
         "distributed.nanny.pre-spawn-environ": dict.fromkeys(names, share),
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": [_NOT_INTERRUPTED],
-        # Workers log for themselves, and what they die of is told as an error.
+        # Logs of workers are suppressed; their deaths are raised as errors.
         "distributed.logging.distributed": "critical",
     }
     with (
@@ -60,12 +60,12 @@ def local_client(n_processes: int) -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
-        with suppress(TimeoutError):  # a process that is being started cannot be ended
+        with suppress(TimeoutError):  # a starting process cannot be terminated
             client.wait_for_workers(n_processes, timeout=_PATIENCE)
 
 
 def _local_cluster(n_processes: int) -> LocalCluster:
-    """Start processes; all of them again where one dies meanwhile."""
+    """Start processes; restart all of them if one dies during the start."""
     from distributed import LocalCluster
 
     for _ in range(_ATTEMPTS):
@@ -84,13 +84,13 @@ def _local_cluster(n_processes: int) -> LocalCluster:
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
-    """Give a client of the scheduler at an address; SafError if there is none."""
+    """Yield a client of the scheduler at an address; SafError if there is none."""
     from distributed import Client
 
     try:
         client = Client(address, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
-        raise SafError(f"{address}: no scheduler of dask answers: {error}") from error
+        raise SafError(f"{address}: no dask scheduler responds: {error}") from error
     with client:
         check_versions(client)
         yield client
@@ -99,7 +99,7 @@ def connected(address: str) -> Iterator[Client]:
 def check_versions(client: Client) -> None:
     """Raise SafError if a worker has another version of napari-saf.
 
-    Tasks that a worker cannot unpickle would be waited for without an end.
+    Tasks that a worker cannot unpickle would block forever.
     """
     expected = importlib.metadata.version("napari-saf")
     versions = client.run(importlib.metadata.version, "napari-saf", on_error="return")
@@ -112,11 +112,11 @@ def check_versions(client: Client) -> None:
 def run_tasks(
     client: Client | None, function: Callable[[T], Any], items: deque[T]
 ) -> Iterator[tuple[T, Callable[[], Any]]]:
-    """Yield each item once it is done, with a callable that returns its result or raises its error.
+    """Yield each completed item with a callable that returns its result or raises its error.
 
-    Without a client an item is done in this process when its result is asked for. A few tasks for
-    each worker are running at any time; they are cancelled if the iteration ends. The caller may
-    add items.
+    Without a client an item is computed in this process when its result is requested. A few tasks
+    per worker are submitted at any time, and cancelled if the iteration ends. The caller may add
+    items.
     """
     if client is None:
         while items:
@@ -134,7 +134,7 @@ def run_tasks(
             n_most, counted = _AHEAD * sum(client.nthreads().values()), time.monotonic()
         n_sent = min(len(items), max(4, n_most) - len(running))
         if n_sent > 0:
-            # One message to the scheduler: one for each task would take most of its time.
+            # A single message to the scheduler; one per task would dominate its time.
             next_items = [items.popleft() for _ in range(n_sent)]
             futures = client.map(function, next_items, pure=False)
             running.update(zip(futures, next_items, strict=True))
@@ -167,5 +167,5 @@ def _outcome(future: Future) -> Any:
 
 
 def is_in_process(client: Client) -> bool:
-    """Tell whether the workers are threads of this process, which see its memory."""
+    """Return whether the workers are threads of this process, with shared memory."""
     return str(client.scheduler.address).startswith("inproc")

@@ -1,4 +1,4 @@
-"""The labels of a patch dictionary in tiles: which atom each pixel of a large image is of."""
+"""Labelling by a patch dictionary in tiles: the nearest atom of each pixel of a large image."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask, pixe
 from napari_saf.tiles._tiling import Tiling, blocks_within, fitting_tile, sides_of
 
 _STEP_PIXELS = 2**18
-"""Pixels of the blocks from which the steps are taken."""
+"""Number of pixels of the blocks from which the steps are determined."""
 
 
 class DictionaryPlan(Tiling):
-    """How a dictionary labels a large image, as JSON holds it."""
+    """Plan of labelling a large image by a dictionary, in JSON."""
 
     plan_kind: Literal["dictionary"] = Field(alias="kind")
     window: int
@@ -51,7 +51,7 @@ class DictionaryPlan(Tiling):
         mask: NDArray[np.bool_] | Literal["finite"] | None,
         dictionary: PatchDictionary,
     ) -> tuple[NDArray[Any], None]:
-        """Return the labels of pixels, channels last; 0 outside of the mask."""
+        """Return the labels of pixels, channels last; 0 outside the mask."""
         stepper = AdamsSchedule(tuple(self.steps))
         stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps)))
         pixels, inside = _filled(values, mask, dictionary)
@@ -67,7 +67,7 @@ def _filled(
     mask: NDArray[np.bool_] | Literal["finite"] | None,
     dictionary: PatchDictionary,
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return pixels for a dictionary, with the mask of what is not of the ground."""
+    """Return pixels for a dictionary, and the mask of the foreground."""
     if mask is None:
         return dictionary.planes(values, -1), None
     inside = np.isfinite(values).all(axis=-1) if isinstance(mask, str) else mask
@@ -76,7 +76,7 @@ def _filled(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class DictionaryJob(AbstractLargeJob):
-    """A large image that a dictionary labels; see `label_large` and `PatchDictionary.apply`."""
+    """Job that labels a large image by a dictionary; see `label_large`, `PatchDictionary.apply`."""
 
     plan_type = DictionaryPlan
 
@@ -94,7 +94,7 @@ class DictionaryJob(AbstractLargeJob):
         mask: Any = None,
         tile: int | None = None,
     ) -> DictionaryJob:
-        """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
+        """Open and check the image and its mask; see `opened_with_mask`."""
         check_odd("window", window, 1, None)
         fields = opened_with_mask(source, channel_axis, mask, tile)
         sides = [min(side, 2 * dictionary.patch_size) for side in fields[0].shape]
@@ -120,7 +120,7 @@ class DictionaryJob(AbstractLargeJob):
         regions = blocks_within(pixels, block, n_blocks)
         strips = [_filled(*pixels.read(region), dictionary)[0] for region in regions]
         if not strips:
-            raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
+            raise InvalidInput("mask: expected at least one pixel to learn from, got none")
         history = label_patches(dictionary, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (dictionary.patch_size // 2) + dictionary.shift_window // 2
         reach += dictionary.receptive_field

@@ -1,4 +1,4 @@
-"""The engine of tiles: in this process or by workers of dask, with a journal."""
+"""Execution of tiles, in this process or by dask workers, with a journal."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ Tile = tuple[int, ...]
 
 
 Sent = ImageSource | tuple[Any, ...]
-"""An image, or the arguments with which another process opens it."""
+"""An image, or the arguments to open it in another process."""
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
 _SMALLER = "choose smaller tiles"
 _BEGINS_ANEW = "--overwrite begins anew"
 _MOST_SENT = 2**26
-"""Bytes of an array in memory that may be sent to other processes, with every tile."""
+"""Maximum bytes of an array in memory that is sent to other processes with every tile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AbstractTiledJob(ABC):
-    """A checked request about a large image.
+    """A validated request for a large image.
 
-    The `auxiliary` is read with the image: a mask, or the uncertainty of pixels.
+    The `auxiliary` data is read with the image: a mask, or the uncertainty of pixels.
     """
 
     plan_type: ClassVar[type[Tiling]]
@@ -58,7 +58,7 @@ class AbstractTiledJob(ABC):
 
     @property
     def state(self) -> dict[str, Any]:
-        """State of the files that are read, to detect changes."""
+        """State of the input files, to detect changes."""
         state = self.auxiliary.state if isinstance(self.auxiliary, ImageSource) else self.auxiliary
         return {"image": self.image.state, self.auxiliary_name: state}
 
@@ -96,7 +96,7 @@ class AbstractTiledJob(ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AbstractWork(ABC):
-    """The worker of any tile; an image in a file is opened by the process that reads it."""
+    """Processing of any tile; an image file is opened by the process that reads it."""
 
     plan: Any
     image: Sent
@@ -117,7 +117,7 @@ class AbstractWork(ABC):
         """Write a tile of the finest level; return the number of pixels of each label."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield groups of tiles, each done before the next; `done` are those of an earlier run."""
+        """Yield groups of tiles, each completed before the next; `done` are those of an earlier run."""
         yield self.plan.every_tile()
 
     def read(self, region: Region) -> tuple[Region, NDArray[Any], Any]:
@@ -132,7 +132,7 @@ class AbstractWork(ABC):
 
 
 def as_sent(image: ImageSource, is_sent: bool) -> Sent:
-    """Return an image, or the arguments with which another process opens it."""
+    """Return an image, or the arguments to open it in another process."""
     if not is_sent:
         return image
     if image.is_remote:
@@ -145,7 +145,7 @@ def as_sent(image: ImageSource, is_sent: bool) -> Sent:
 
 
 def open_sent(image: Sent, state: str) -> ImageSource:
-    """Return an image that was sent; `state` tells runs apart, in which it is opened once."""
+    """Return a sent image, opened once per run and process; `state` identifies the run."""
     return image if isinstance(image, ImageSource) else _opened(state, *image)
 
 
@@ -156,7 +156,7 @@ def _opened(state: str, path: str, *arguments: Any) -> ImageSource:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeStep:
-    """Progress of a large image; the first step, of `tile` None, comes before any tile."""
+    """Progress of a large image; the first step, with `tile` None, precedes all tiles."""
 
     plan: Any
     tile: Tile | None
@@ -190,8 +190,8 @@ def iterate_tiles(
     """Write the missing tiles of a job.
 
     Return the summary in the finished store, and the number of tiles of the finest level that an
-    earlier run wrote. With `goes_on` an unfinished store is completed by the settings it was begun
-    with. `cancelled` is asked while the plan is made; between tiles the caller may stop iterating.
+    earlier run wrote. With `goes_on` an unfinished store is completed with its original settings.
+    `cancelled` is polled during planning; between tiles the caller may stop iterating.
     """
     store.check_apart(job.image, job.auxiliary)
     if overwrite:
@@ -212,8 +212,8 @@ def iterate_tiles(
                 yield LargeStep(plan, tile, journal.done, n_tiles)
         for image in (job.image, job.auxiliary):
             if isinstance(image, ImageSource) and image.reopened().state != image.state:
-                changed = f"{image.source}: was changed while it was read"
-                raise InvalidInput(f"{changed}; --overwrite begins anew")
+                changed = f"{image.source}: was modified during reading"
+                raise InvalidInput(f"{changed}; --overwrite starts over")
         sizes = Counter[int]()
         for tile_sizes in journal.done.values():
             sizes.update(tile_sizes)
@@ -240,7 +240,7 @@ def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: b
     """Return the plan of an unfinished run of the same job, or begin a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
         if journal.plan.request != job.request and not goes_on:
-            raise InvalidInput(f"{store.path}: is half made with other settings; {_BEGINS_ANEW}")
+            raise InvalidInput(f"{store.path}: is incomplete, from other settings; {_BEGINS_ANEW}")
         check_same(job, journal.plan.source, store.path)
         return journal.plan
     with proposing("learn from fewer pixels (learn_pixels), or use fewer labels"):
@@ -251,11 +251,11 @@ def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: b
 
 
 def check_same(job: AbstractTiledJob, source: Any, path: Path) -> None:
-    """Raise InvalidInput if a file that is read changed since a store was begun."""
+    """Raise InvalidInput if an input file changed since a store was begun."""
     if source != json.loads(json.dumps(job.state)):
         raise InvalidInput(
-            f"{job.image.source}: it, or what is read with it, changed since {path} was begun; "
-            "--overwrite begins anew"
+            f"{job.image.source}: it, or its mask, was modified after {path} was begun; "
+            "--overwrite starts over"
         )
 
 
@@ -268,7 +268,7 @@ def do_tiles(
 ) -> Iterator[Tile | None]:
     """Write the missing tiles, in Morton order; coarser tiles follow as soon as possible.
 
-    Yield None at first, then each tile that was written.
+    Yield None first, then each written tile.
     """
     done = journal.done
     remaining = [tile for tile in tiles if tile not in done]

@@ -1,4 +1,4 @@
-"""Label images larger than memory, tile by tile, into a pyramid in zarr."""
+"""Labelling of images larger than memory, tile by tile, into a zarr pyramid."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LARGE = 2**24
-"""Pixels from which on an image is labelled in tiles where nothing else is asked for."""
+"""Number of pixels from which images are labelled in tiles by default."""
 
 
 _LEAST_BYTES = LARGE // 64
-"""Of a file with so many pixels, however it is compressed: smaller files are not opened."""
+"""Minimum bytes of a file with that many pixels, compressed; smaller files are not opened."""
 
 
 def is_large(path: str | os.PathLike[str]) -> bool:
-    """Tell whether an image file that can be read in parts is to be labelled in tiles.
+    """Return whether an image file is large enough for tiles, and can be read in parts.
 
-    False for a file that cannot be read: it is told by whoever reads it.
+    False for an unreadable file, so that reading it reports the error.
     """
     file = as_path(path)
     is_in_parts = is_zarr(file) or file.suffix.lower() in PARTS_SUFFIXES
@@ -56,28 +56,28 @@ def is_large(path: str | os.PathLike[str]) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeLabels:
-    """The mask of a large image, as `label_large` leaves it.
+    """The mask of a large image, returned by `label_large`.
 
     Attributes
     ----------
     path : Path
         The OME-Zarr folder.
     shape : tuple of int
-        Of the finest level.
+        Shape of the finest level.
     sizes : dict of int to int
-        Pixels of each label.
+        Number of pixels of each label.
     n_tiles : int
-        Tiles of the finest level.
+        Number of tiles of the finest level.
     n_done_before : int
-        Those of them that an earlier run had done.
+        Number of them completed by an earlier run.
     seconds : float
-        What this run took.
+        Duration of this run.
     notes : tuple of str
-        What a person should know.
+        Messages for the user.
     kinds : Path
-        The store of labels: `path`, or, where that has regions, the one beside it.
+        The store of labels: `path`, or the one beside it if `path` contains regions.
     objects : LargeObjects or None
-        Single objects of the labels, where the recipe asks for them.
+        Objects of the labels, if the recipe includes them.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class LargeLabels:
 
     @property
     def labels(self) -> Any:
-        """The labels of the finest level, a zarr array of which parts are read when asked for."""
+        """The labels of the finest level, a zarr array read on demand."""
         return LabelStore(self.path).level(0)
 
 
@@ -120,14 +120,14 @@ def label_large(
 ) -> LargeLabels:
     """Label an image of any size, tile by tile, into an OME-Zarr pyramid of labels.
 
-    The labels are those of the same recipe in memory (`Pipeline.run`): the method labels the image
-    at a reduced size, which is read in parts; tiles are then labelled at full resolution as parts
-    are in memory. A run that was stopped, or killed, goes on where it was.
+    The labels equal those of the same recipe in memory (`Pipeline.run`): the method labels the image
+    at a reduced size, which is read in parts; tiles are then labelled at full resolution as in
+    memory. An interrupted run is resumed.
 
-    Where the recipe has a level of regions, the mask is of regions, merged on a level of the
-    pyramid of at most 4 million pixels, and the labels lie beside it (``NAME.kinds.ome.zarr``).
-    Where it has objects, their numbers (``NAME.objects.ome.zarr``) and a table of their measures
-    (``NAME.objects.csv``) lie beside the mask; they are split without the image, see `split_large`.
+    If the recipe has a level of regions, the mask contains regions, merged on a level of the
+    pyramid of at most 4 million pixels, and the labels are saved as ``NAME.kinds.ome.zarr``. If it
+    has objects, their numbers (``NAME.objects.ome.zarr``) and a table of their measures
+    (``NAME.objects.csv``) are saved too; they are split without the image, see `split_large`.
 
     Parameters
     ----------
@@ -135,32 +135,31 @@ def label_large(
         OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, a picture, or an array:
         dask, zarr, NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
     recipe : Pipeline, PrototypeSet, PatchDictionary, Project, path of one of them, or method
-        What repeats a run, or what strokes taught; a method alone labels with automatic options.
-        Of a dictionary each pixel gets its atom, as by `PatchDictionary.apply`.
+        The model to apply; a method is used with automatic options. With a dictionary each pixel
+        is labelled by its atom, see `PatchDictionary.apply`.
     out : path
-        Ends in ``.ome.zarr``, or is ``IMAGE.ome.zarr/labels/NAME`` within an OME-Zarr 0.5.
+        Ends in ``.ome.zarr``, or is ``IMAGE.ome.zarr/labels/NAME`` in an OME-Zarr 0.5.
     mask : path, array or "finite", optional
-        Where to label, of the shape of the image without channels.
+        Pixels to label, in the shape of the image without channels.
     channel_axis : int, optional
-        As in `Problem.from_image`; by default as the file, or the recipe, says.
+        As in `Problem.from_image`; by default from the file or the recipe.
     tile : int, optional
         Side of a tile in pixels, 16 or more; by default 512 to 1024 in planes, 96 to 144 in
-        volumes. Memory grows with it, and the work that overlaps becomes less.
+        volumes. Larger tiles need more memory, but less overlapping computation.
     learn_pixels : int
-        Pixels, at a reduced size, that the method labels at once, at most; where the recipe asks
-        for more, the size is reduced further, and a note says so.
+        Maximum number of pixels of the reduced size; if the recipe requires more, the size is
+        reduced further, with a note.
     probabilities : path, optional
-        Where maps of the soft labels go (``.ome.zarr``), a channel for each label; not of a
+        Output of the maps of soft labels (``.ome.zarr``), a channel per label; not for a
         dictionary.
     client : distributed.Client, optional
-        Whose workers label the tiles; they must see the same files. None: this process.
+        Its workers label the tiles; they need access to the same files. None: this process.
     overwrite : bool
-        Whether to replace a zarr store that is there.
+        Whether to replace an existing zarr store.
     progress : callable, optional
-        Called with the number of tiles that are done, and of all, coarser levels included.
+        Called with the numbers of completed and of all tiles, coarser levels included.
     cancelled : callable
-        Asked before each tile, and often before the first; once it returns True the run ends with
-        `Cancelled`.
+        Polled before each tile and during planning; once it returns True `Cancelled` is raised.
 
     Returns
     -------
@@ -169,14 +168,14 @@ def label_large(
     Raises
     ------
     InvalidInput
-        If the recipe cannot be done in tiles, the mask does not fit, the image changed since the
-        run began, or something else is at `out`.
+        If the recipe is not supported in tiles, the mask does not fit, the image changed since
+        the run began, or `out` is another file or store.
     FormatError
-        Naming the file, and the region, that cannot be read.
+        If a region cannot be read; names the file and the region.
     ComputeError
-        If a tile does not fit into memory, or a process dies of it.
+        If a tile exceeds memory, or a process dies.
     SafError
-        If the store cannot be written, or another process is at it.
+        If the store cannot be written, or another process is writing it.
 
     Examples
     --------
@@ -215,7 +214,7 @@ def run_large(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> LargeLabels:
-    """Do a job, or what an earlier run has left of it; see `label_large`."""
+    """Run or resume a job; see `label_large`."""
     path, recipe = LabelStore(as_path(out, "out")).path, job.recipe_of_run
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
@@ -225,7 +224,7 @@ def run_large(
         has_table = recipe is not None and recipe.objects is not None
         for file in (maps, table_path if has_table else None):
             if file is not None and file.exists():
-                raise InvalidInput(f"{file}: is there already; --overwrite replaces it")
+                raise InvalidInput(f"{file}: already exists; --overwrite replaces it")
 
     def run(tiled: AbstractTiledJob, out: Path) -> LargeLabels:
         steps = iterate_large(tiled, out, client=client, overwrite=overwrite, cancelled=cancelled)
@@ -264,9 +263,9 @@ def run_large(
 
 
 def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:
-    """Tell whether the mask of a job is there as a whole, of the image as it is now.
+    """Return whether the mask of a job is complete, for the current image.
 
-    InvalidInput if something else is there.
+    InvalidInput if `out` is another file or store.
     """
     recipe, path = job.recipe_of_run, LabelStore(as_path(out, "out")).path
     level = None if recipe is None else recipe.level
@@ -287,10 +286,10 @@ def iterate_large(
     goes_on: bool = False,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[LargeStep, None, LargeLabels]:
-    """Yield how far the labels of a job are; it may be left at any time, and gone on with later.
+    """Yield the progress of labelling a job; it may be stopped at any time and resumed later.
 
-    With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
-    While the plan is made `cancelled` is asked, and ends that with `Cancelled`.
+    With `goes_on` an incomplete store at `out` is completed with its original settings.
+    `cancelled` is polled during planning, which then raises `Cancelled`.
     """
     began, store = time.perf_counter(), LabelStore(as_path(out, "out"))
     summary, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on, cancelled)

@@ -1,6 +1,6 @@
-"""How a large image is planned: labels at a reduced size, and what tiles are labelled by.
+"""Planning of a large image: labels at a reduced size, and the rule that labels tiles.
 
-Whatever depends on distant pixels is decided here, once, as in memory: the scaling, the reduced
+All that depends on distant pixels is computed here once, as in memory: the scaling, the reduced
 labels, their means, and the steps of the flow.
 """
 
@@ -50,9 +50,9 @@ from napari_saf.tiles._plan import Packed, Plan
 from napari_saf.tiles._tiling import blocks_within, fitting_tile, reduced_to_blocks, sides_of
 
 LEARN_PIXELS = 2**22
-"""Nodes of a reduced size that a method labels at once."""
+"""Maximum number of nodes at the reduced size."""
 _MOST_FIELDS = 5 * 2**28
-"""Bytes of the fields at the reduced size."""
+"""Maximum bytes of the fields at the reduced size."""
 _LEAST_NODES = 2**14
 _FAR, _MOST_DOUBLINGS = 4.0, 3
 """Voxels per side of a node above which labels of volumes are learned from blocks: with 9, balls of
@@ -84,14 +84,14 @@ class LargeJob(AbstractLargeJob):
         tile: int | None = None,
         no_data: float | None = None,
     ) -> LargeJob:
-        """Open the image and its mask, and check that they fit; see `opened_with_mask`.
+        """Open and check the image and its mask; see `opened_with_mask`.
 
-        Maps of soft labels go to `probability_path`, as `probabilities` say.
+        Maps of soft labels are written to `probability_path` according to `probabilities`.
         """
         is_method = isinstance(recipe, AbstractMethod)
         pipeline = Pipeline(recipe) if is_method else as_model(recipe)
         if not isinstance(pipeline, Pipeline):
-            raise InvalidInput("recipe: a dictionary labels by a job of its own")
+            raise InvalidInput("recipe: a dictionary requires a DictionaryJob")
         if channel_axis is None and pipeline.options is not None:
             channel_axis = pipeline.options.channel_axis
         opened = opened_with_mask(source, channel_axis, mask, tile, no_data)
@@ -161,7 +161,7 @@ class LargeJob(AbstractLargeJob):
         result: Segmentation,
         notes: list[str],
     ) -> Plan:
-        """Return the plan that carries the labels of a run at a reduced size to all pixels."""
+        """Return the plan that extends the labels of a run at a reduced size to all pixels."""
         options, graph, nodes = problem.options, problem.graph, np.asarray(result.labels)
         assert options is not None and isinstance(graph, GridGraph)
         image = ReducedImage(CoarseGrid(graph, pixels.shape), pixels, nodes)
@@ -210,7 +210,7 @@ class LargeJob(AbstractLargeJob):
         block = sides_of(pixels.shape, window, None)[0]
         regions = blocks_within(pixels, block, max(1, _MOST_READ // math.prod(block)))
         if not regions:
-            raise InvalidInput("mask: expected pixels to label, none of them is within it")
+            raise InvalidInput("mask: expected at least one pixel to label, got none")
         nodes = np.zeros([1] * len(window), np.uint8)
         grid = CoarseGrid(GridGraph(nodes.shape, window=1), pixels.shape)
         image = ReducedImage(grid, pixels, nodes)
@@ -264,7 +264,7 @@ class LargeJob(AbstractLargeJob):
         n_features: int,
         notes: list[str],
     ) -> Plan:
-        """Return the plan with tiles that suit the memory."""
+        """Return the plan with tiles that fit into memory."""
         middle = tuple(slice(n // 2, n // 2 + 1) for n in image.shape)
         crop = image.surroundings(middle) if flow is None else flow.surroundings(middle, image)
         pairs = zip(middle, crop, strict=True)
@@ -288,7 +288,7 @@ class LargeJob(AbstractLargeJob):
 
 
 def _checked(recipe: Pipeline) -> Pipeline:
-    """Refuse what depends on distant pixels, with an alternative."""
+    """Raise InvalidInput for settings that depend on distant pixels, with an alternative."""
     method, options = recipe.method, recipe.options
     if options is None:
         raise refusal(Strategy.TILES_ON_DISK, "graph")

@@ -1,4 +1,4 @@
-"""The plan of a large image, by which a tile is labelled as within the image in memory."""
+"""The plan of a large image, which labels a tile like the whole image in memory."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
 
 _MOST_MERGED = 2**22
-"""Pixels of the level whose regions are merged; the smallest have a 400th of that."""
+"""Maximum pixels of the level whose regions are merged; smallest regions have a 400th of it."""
 _AROUND = 8
-"""Pixels of that level around a tile where the nearest region of its label is sought."""
+"""Halo of a tile, in pixels of that level, for the search of the nearest region of a label."""
 _FILE = ".regions.npz"
 
 
 class RegionPlan(Tiling):
-    """How regions are followed in tiles, as JSON holds it; `coarse` is the level of the merges."""
+    """Plan of extending regions to tiles, in JSON; `coarse` is the level of the merges."""
 
     plan_kind: Literal["regions"] = Field(alias="kind")
     coarse: int
@@ -48,7 +48,7 @@ class RegionPlan(Tiling):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RegionJob(AbstractTiledJob):
-    """A store of labels whose parts are merged to regions at a level, see `merge_regions`.
+    """Job that divides a store of labels into regions at a level, see `merge_regions`.
 
     The `auxiliary` is the image that was labelled.
     """
@@ -120,17 +120,17 @@ def _whole(plan: RegionPlan, level: int) -> io.Region:
 
 
 def _steps(plan: RegionPlan) -> list[int]:
-    """Return how many pixels of the image, along each axis, one of the coarse level is of."""
+    """Return the reduction of the coarse level along each axis."""
     between = [plan.steps_between(level) for level in range(plan.coarse)]
     return [math.prod(steps) for steps in zip(*between, strict=True)] or [1] * len(plan.shape)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Work(AbstractWork):
-    """Gives pixels the region of the nearest coarse pixel of their label."""
+    """Assignment of pixels to the region of the nearest coarse pixel of their label."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        # Called by its name: the class is made anew for its slots.
+        # No super(): slots=True creates a new class.
         yield from AbstractWork.stages(self, done)
         storage.remove_path(self.out / _FILE)
 
@@ -151,7 +151,7 @@ def _followed(
     coarse_regions: NDArray[Any],
     steps: Sequence[int],
 ) -> NDArray[Any]:
-    """Return the regions of the labels of a region of the image, 0 where there is no label."""
+    """Return the region numbers for the labels of a part of the image, 0 for no label."""
     shape = coarse_labels.shape
     sides = zip(region, steps, shape, strict=True)
     small = tuple(slice(r.start // k, min(-(-r.stop // k), n)) for r, k, n in sides)

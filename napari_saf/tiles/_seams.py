@@ -1,7 +1,7 @@
-"""Parts of objects found in tiles, joined at the seams of tiles.
+"""Merging of object parts across the seams of tiles.
 
-A part is identified by the position of its peak, on which tiles agree that see it in their
-surroundings. Otherwise two parts are one if they cover mostly the same pixels at a seam.
+A part is identified by the position of its peak, which is the same in all tiles whose surroundings
+include it. Otherwise two parts are merged if they cover mostly the same pixels at a seam.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def _touched(plan: Tiling, region: Region) -> Region:
-    """Return a region with a pixel around it, where tiles see any."""
+    """Return a region padded by one pixel within the halo."""
     return grown(region, [min(1, far) for far in plan.halo], plan.shape)
 
 
 def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.float32]) -> Arrays:
-    """Return what is known of the parts of a tile, which are 1, 2, ... in `inner`.
+    """Return the table of the parts of a tile.
 
-    A row for each part that a tile, or a pixel around it, has: `kinds`, `peaks`, `tops` (their
-    places in the image), `sizes` within the tile, and whether the top is the tile's own.
+    One row per part in the tile padded by one pixel: `kinds`, `peaks`, `tops` (positions of the
+    peaks in the image), `sizes` within the tile, and whether the top is inside the tile.
     """
     crop, around = plan.surroundings(region), _touched(plan, region)
     wide, levels = cut(parts.labels, crop, around), cut(heights, crop, around)
@@ -76,9 +76,9 @@ def seam_of(plan: Tiling, region: Region, axis: int, is_end: bool) -> Region:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class JoinedParts:
-    """The parts of all tiles: `parts` without an image, and which of them each part of a tile is.
+    """The merged `parts` of all tiles, without an image, and the merged part of each tile part.
 
-    Parts of tiles are numbered on from tile to tile: those of a tile follow its `start`.
+    Tile parts are numbered consecutively over tiles: those of a tile follow its `start`.
     """
 
     parts: Parts
@@ -90,7 +90,7 @@ class JoinedParts:
 def join_tiles(
     plan: Tiling, files: Mapping[tuple[int, ...], Path], axis: int | None
 ) -> JoinedParts:
-    """Bring the parts of tiles together, from the table of each; along an axis nothing joins."""
+    """Merge the parts of tiles from their tables; axes of separate frames are not merged."""
     starts, rows = dict[tuple[int, ...], int](), list[Arrays]()
     count = 0
     for position, file in files.items():
@@ -102,7 +102,7 @@ def join_tiles(
     table = {name: np.concatenate([tile_rows[name] for tile_rows in rows]) for name in rows[0]}
     keys = np.stack([table["kinds"], table["tops"]])
     owners = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1) if count else keys[0]
-    owners = np.append(-1, owners)  # of no part
+    owners = np.append(-1, owners)  # for no part
     edges, same = [(table["pairs"], table["saddles"])], list[NDArray[np.int64]]()
     for first, second, step in _neighbours(files, axis):
         seam = _Seam.read(plan, files, starts, (first, second), step)
@@ -132,7 +132,7 @@ def _neighbours(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Seam:
-    """The pixels along which two tiles touch: parts by either tile, heights, and whose they are."""
+    """The pixels at the border of two tiles: parts in either tile, heights, and owning tile."""
 
     parts: tuple[NDArray[np.int64], NDArray[np.int64]]
     heights: tuple[NDArray[Any], NDArray[Any]]
@@ -166,13 +166,13 @@ class _Seam:
         return cls((parts[0], parts[1]), (heights[0], heights[1]), (is_own[0], is_own[1]))
 
     def saddles(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the pairs of parts that touch across the seam, and how high they do."""
+        """Return pairs of parts that touch across the seam, and the height of their saddle."""
         (a, b), (is_a, is_b) = self.parts, self.is_own
         parts = np.where(is_a, a, np.where(is_b, b, 0))
         return find_saddles(parts, np.where(is_a, *self.heights))
 
     def same(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pairs of owners of which both cover mostly what the other does."""
+        """Return pairs of owners that cover mostly the same pixels."""
         present, ranks = np.unique(owners[np.stack(self.parts)], return_inverse=True)
         a, b = ranks.reshape(2, -1)
         shared = np.zeros((len(present), len(present)), np.int64)
@@ -186,7 +186,7 @@ class _Seam:
 def _grouped(
     owners: NDArray[np.int64], same: Sequence[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], int]:
-    """Return owners of which those that are the same are one, and how many of these there are."""
+    """Return owners with equal ones merged, and their number."""
     group = joined_by(same, int(owners.max(initial=-1)) + 1)
     return group[owners], len({int(owner) for pairs in same for owner in group[pairs[0]]})
 
@@ -199,9 +199,9 @@ def _whole(
     saddles: NDArray[np.float32],
     axis: int | None,
 ) -> tuple[Parts, NDArray[np.int64]]:
-    """Return parts as `find_parts` orders them, and which of them each part of a tile is.
+    """Return parts in the order of `find_parts`, and the index of each tile part among them.
 
-    What a tile says whose own the peak is counts before what others say of it.
+    Values from the tile that contains the peak take precedence.
     """
     n = int(owners.max(initial=-1)) + 1
     order = np.lexsort((-table["peaks"], ~table["is_own"], owners))

@@ -1,4 +1,4 @@
-"""The pyramid of labels in zarr that tiles are written to, and the journal of written tiles."""
+"""The zarr pyramid of labels, and the journal of written tiles."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Done = dict[tuple[int, ...], dict[int, int]]
 class LabelStore:
     """A label pyramid, which is no valid OME-Zarr until all tiles are written.
 
-    `path` ends in ``.ome.zarr``, or lies in the folder ``labels`` of an OME-Zarr image, whose
-    format of zarr it has then: images older than OME-Zarr 0.5 have labels of 0.4.
+    `path` ends in ``.ome.zarr``, or is in the folder ``labels`` of an OME-Zarr image and then has
+    its zarr format: labels of images older than OME-Zarr 0.5 have version 0.4.
     """
 
     def __init__(self, path: Path) -> None:
-        if ".." in path.parts and not path.parent.exists():  # no folder is made for its sake
+        if ".." in path.parts and not path.parent.exists():  # no folder is created for it
             path = Path(os.path.realpath(path.parent), path.name)
         self.path = path
         self.journal = path.with_name(f"{path.name}.journal")
@@ -53,35 +53,35 @@ class LabelStore:
             io.check_suffix(path, [".ome.zarr"])
 
     def check_apart(self, *read: object) -> None:
-        """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
+        """Raise InvalidInput if an input image is inside the store, or the store inside an input."""
         store = Path(os.path.realpath(self.path))
         for image in read:
             if isinstance(image, io.ImageSource) and image.file is not None:
                 source = Path(os.path.realpath(image.file))
                 is_within = source in store.parents and store.parent.name != "labels"
                 if is_within or source == store or store in source.parents:
-                    raise InvalidInput(f"{self.path}: the result would replace what it is made of")
+                    raise InvalidInput(f"{self.path}: the result would overwrite its input")
                 if source in store.parents and image.is_reordered:
                     raise refusal(Strategy.TILES_ON_DISK, "axis order", path=self.path)
 
     def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the summary of a finished store of the same request, None if there is none.
 
-        InvalidInput if there is something else.
+        InvalidInput if the path is another file or store.
         """
         summary = self._summary()
         if summary is None and (not self.path.exists() or _is_empty(self.path)):
             return None
         if summary is None:
-            raise InvalidInput(f"{self.path}: is there already, and no mask of tiles; {_REPLACES}")
+            raise InvalidInput(f"{self.path}: already exists, and is no tiled mask; {_REPLACES}")
         if summary.get("finished") is None:
             return None
         if summary.get("request") != request:
-            raise InvalidInput(f"{self.path}: is there already, from another run; {_REPLACES}")
+            raise InvalidInput(f"{self.path}: already exists, from another run; {_REPLACES}")
         return summary
 
     def is_finished(self, job: Any) -> bool:
-        """Tell whether the store of a job is finished, and its image unchanged; see `finished`."""
+        """Return whether the store of a job is finished and its image unchanged; see `finished`."""
         summary = self.finished(job.request)
         return summary is not None and summary["source"] == json.loads(json.dumps(job.state))
 
@@ -93,19 +93,19 @@ class LabelStore:
         return summary if isinstance(summary, dict) else None
 
     def remove(self) -> None:
-        """Remove the store; InvalidInput if the path is no zarr store."""
+        """Remove the store; raise InvalidInput if the path is not a zarr store."""
         if self.path.exists() and not io.is_zarr(self.path):
-            raise InvalidInput(f"{self.path}: is no zarr store; it stays as it is")
+            raise InvalidInput(f"{self.path}: is not a zarr store; it was not removed")
         storage.remove_path(self.journal)
         storage.remove_path(self.path)
 
     def create(self, plan: Tiling) -> None:
-        """Make the empty arrays of all levels."""
+        """Create the empty arrays of all levels."""
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
             summary = {_KEY: {"plan": plan.digest}}
             group = _group(self.path, "w", zarr_format=self.format, attributes=summary)
-            # Shards are of zarr 3; a tile is whole chunks.
+            # Shards require zarr 3; a tile consists of whole chunks.
             stored: dict[str, Any] = {"shards": plan.tile, "dimension_names": plan.axes}
             if self.format == 2:
                 stored = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
@@ -116,7 +116,7 @@ class LabelStore:
                 )
 
     def is_of(self, plan: Tiling) -> bool:
-        """Tell whether the store was created for a plan."""
+        """Return whether the store was created for a plan."""
         summary = self._summary()
         return summary is not None and summary.get("plan") == plan.digest
 
@@ -168,7 +168,7 @@ class LabelStore:
             "notes": plan.notes,
         }
         with storage.write_errors(self.path):
-            # Leftovers of a writer that was killed.
+            # Temporary files of a killed writer.
             for file in self.path.rglob("*.partial"):
                 storage.remove_path(file)
             if self.image is not None:  # the group of all labels of an image lists them
@@ -193,7 +193,7 @@ def _of_version_4(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Tell whether a folder is empty but for leftovers of a writer that was killed."""
+    """Return whether a folder is empty except for temporary files of a killed writer."""
     return path.is_dir() and all(file.name.endswith(".partial") for file in path.iterdir())
 
 
@@ -236,7 +236,7 @@ class Journal:
             raise SafError(f"{self._path}: another process is writing this mask") from error
 
     def _read(self) -> None:
-        """Read what an earlier run has done; a line that was cut off is dropped."""
+        """Read the tiles of an earlier run; a truncated last line is dropped."""
         self._file.seek(0)
         lines = self._file.read().splitlines(keepends=True)
         complete = [line for line in lines if line.endswith(b"\n")]

@@ -1,4 +1,4 @@
-"""The tiles of an image and of its pyramid, and blocks to learn from."""
+"""Tiles of an image and its pyramid, and blocks to learn from."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LEAST_LEVEL = 256
 _BLOCK = {1: 4096, 2: 128, 3: 32}
 _TILE = {1: 2**18, 2: 512, 3: 96}
 _CHUNK = {1: 2**16, 2: 256, 3: 48}
-"""Sides, by the number of axes along which labels are averaged, as above; 1 along the others."""
+"""Sides by number of averaged axes, as above; 1 along the others."""
 _BLOCK_WINDOWS = 3
 _MOST_FIELDS = 3 * 2**29
-"""Bytes of the fields of a tile with which a process stays below 2 GiB."""
+"""Maximum bytes of the fields of a tile, to keep a process below 2 GiB."""
 
 
 class Tiling(storage.VersionedModel):
     """The tiles of an image, in JSON; sizes are in pixels, positions of tiles in units of tiles.
 
-    The same `request` gives the same tiling; `source` is the state of the files that are read.
+    The same `request` gives the same tiling; `source` is the state of the input files.
     """
 
     plan_kind: str = Field(alias="kind")
@@ -54,7 +54,7 @@ class Tiling(storage.VersionedModel):
 
     @property
     def decided(self) -> str:
-        """How labels are decided, for display."""
+        """Description of the labelling, for display."""
         raise NotImplementedError
 
     def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
@@ -128,7 +128,7 @@ def sides_of(
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
     averaged = [side > 1 for side in window]
-    if not any(averaged):  # single pixels are labelled: in planes
+    if not any(averaged):  # pixels are labelled independently: in planes
         wide = [axis for axis, n in enumerate(shape) if n > 1][-2:]
         averaged = [axis in wide for axis in range(len(shape))]
     n_averaged = max(1, min(3, sum(averaged)))
@@ -161,11 +161,11 @@ def fitting_tile(
     """Return the sides of chunks and of tiles whose fields fit into memory, and notes.
 
     Borders and features are computed on a tile grown by `reach` and halo, with fewer numbers per
-    pixel. Tiles are larger where these dominate, and have the usual size if none is small enough.
+    pixel. Tiles are larger if these dominate, and of default size if none fits.
     """
     far = [0] * len(shape) if reach is None else reach
     usual = max(sides_of(shape, window, None)[2])
-    n_fields = 5 * n_labels + 12 if kernels() else 12 * n_labels  # as a flow counts them
+    n_fields = 5 * n_labels + 12 if kernels() else 12 * n_labels  # as in a flow
 
     def with_bytes(side: int | None) -> tuple[list[int], list[int], int]:
         _, chunk, tile_sides = sides_of(shape, window, side)
@@ -184,8 +184,8 @@ def fitting_tile(
         if n_bytes <= _MOST_FIELDS:
             return chunk, tile_sides, []
     chunk, tile_sides, n_bytes = sizes[sides.index(usual if tile is None else tile)]
-    less = "a smaller window, or fewer labels, need less"
-    return chunk, tile_sides, [f"a tile with its surroundings takes {size_text(n_bytes)}: {less}"]
+    less = "a smaller window, or fewer labels, reduce this"
+    return chunk, tile_sides, [f"a tile with its surroundings needs {size_text(n_bytes)}: {less}"]
 
 
 def blocks_within(pixels: Pixels, block: Sequence[int], n_blocks: int) -> list[Region]:

@@ -1,4 +1,4 @@
-"""Vectors of measures of objects on disk, tile by tile; see `measure_objects`."""
+"""Feature vectors of objects on disk, computed tile by tile; see `measure_objects`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Step = tuple[int | None, Part]
-"""A frame of a series, None without one, and a part of it."""
+"""Frame index of a series, None for a single image, and a part."""
 
 
 def measure_stored(
@@ -44,7 +44,7 @@ def measure_stored(
     letters, shape = placed.of_frame.names, numbers.shape[-len(placed.of_frame.names) :]
     work = VectorWork.of(placed.of_frame, features, pixels is not None)
     if work.needs_whole:
-        raise InvalidInput("features: those of a whole image are not known in its tiles")
+        raise InvalidInput("features: those of a whole image are not available in tiles")
     table = io.measure_large(numbers, axes=placed.names, cancelled=cancelled)
     ends = [[table[f"first_{name}"], table[f"last_{name}"] + 1] for name in letters]
     boxes = np.transpose(ends, (2, 0, 1))
@@ -69,7 +69,7 @@ def measure_stored(
         measured.setdefault(frame, []).append(outcome())
         if progress is not None:
             progress(k, len(steps))
-    order = dict.fromkeys(frame for frame, _ in steps)  # tasks may end in another one
+    order = dict.fromkeys(frame for frame, _ in steps)  # tasks may finish in another order
     return work.vectors([work.join(measured[frame], shape) for frame in order])
 
 
