@@ -359,7 +359,7 @@ def channels_last(
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"image: expected real numbers, got dtype {array.dtype}")
     if array.ndim < 1 + (channel_axis is not None) or array.size == 0:
-        raise InvalidInput(f"image: expected one pixel or more, got shape {array.shape}")
+        raise InvalidInput(f"image: expected pixels, got an array of shape {array.shape}")
     if channel_axis is None:
         if not is_rgb(array.shape):
             return array[..., None], None

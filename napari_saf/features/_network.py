@@ -188,8 +188,8 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
         check_room(file.stat().st_size)
         if begin[8:9] != b"{":
             raise FormatError(
-                f"{file}: expected a safetensors file; pickles (.pt, .pth, .bin) may execute code "
-                "and are not read"
+                f"{file}: expected weights as safetensors; pickles (.pt, .pth, .bin) may execute "
+                "code and are not read"
             )
         weights: dict[str, Tensor] = safetensors.torch.load_file(file)
     except (FormatError, MemoryError):

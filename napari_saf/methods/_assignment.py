@@ -70,10 +70,10 @@ class AssignmentFlow(AbstractFlow):
        space to the mean of class k in the previous labels, in a Gaussian window of that width
        (Lankton and Tannenbaum, https://doi.org/10.1109/TIP.2008.2004611).
 
-    With `paths`, 1 and 3 are weighted by the trust in the features, 2 a - 1 with a the leave-one-
-    out accuracy over strokes (the share of their pixels nearer to other strokes of their class),
-    with a prior of two correct strokes, and at least 2 / n for n strokes: where corrections
-    contradict the features, path lengths decide.
+    With `paths`, 1 and 3 are weighted by the trust in the features, 2 a - 1 with a the accuracy
+    on left-out strokes (the share of their pixels nearer to other strokes of their class), with a
+    prior of two correct strokes, and at least 2 / n for n strokes: where corrections contradict
+    the features, path lengths decide.
 
     Classes are first learned from an initial assignment, if any. With `paths` its labels are kept
     instead, except around contradicting seeds, within four times the distance of the seed to its

@@ -164,7 +164,7 @@ def merge_regions(
     if channel_axis is None and is_rgb(pixels.shape) and pixels.shape[-1] == 4:
         array = np.where(pixels[..., 3] > 0, array, 0)
     if not array.any():
-        raise InvalidInput("labels: expected at least one labelled pixel, all are 0")
+        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
 
     def report(share: float) -> None:
         raise_if(cancelled)

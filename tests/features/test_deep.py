@@ -367,9 +367,9 @@ class _Executed:
 def test_a_pickle_is_refused_and_not_executed(timm, tmp_path, image, suffix):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(pickle.dumps(_Executed()))
-    _refused(path, image, "a pickle")
+    _refused(path, image, "pickle")
     torch.save({"a": torch.zeros(2)}, path)
-    _refused(path, image, "a pickle")
+    _refused(path, image, "pickle")
 
 
 @pytest.mark.parametrize("n_bytes", [0, 5, 3000])
