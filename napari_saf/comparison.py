@@ -115,7 +115,7 @@ def variants_of(
         if not values:
             raise InvalidInput(f"{name}: expected at least one value")
         if name not in OPTION_AXES and not any(parameter_named(type(m), name) for m in methods):
-            raise InvalidInput(f"{name}: no chosen method has such a parameter")
+            raise InvalidInput(f"{name}: no chosen method has this parameter")
     variants: dict[tuple[object, ...], Variant] = {}
     combinations = [*itertools.product(*grid.values())]
     for (number, method), values in itertools.product(enumerate(methods), combinations):
@@ -148,7 +148,7 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
     classes = [ImageOptions] if name in OPTION_AXES else methods
     items = [item for item in (parameter_named(cls, name) for cls in classes) if item]
     if not items:
-        raise InvalidInput(f"{name}: no chosen method has such a parameter")
+        raise InvalidInput(f"{name}: no chosen method has this parameter")
     kinds = {item.kind for item in items}
     if kinds & {"array", "list"}:
         raise InvalidInput(f"{name}: takes arrays, which cannot be entered as text")
