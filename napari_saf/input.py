@@ -266,7 +266,9 @@ def _scaling_of(value: Any) -> Scaling | None:
     bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
-        raise InvalidInput(f"scaling: expected two increasing values, such as (0, 255), got {value!r}")
+        raise InvalidInput(
+            f"scaling: expected two increasing values, such as (0, 255), got {value!r}"
+        )
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
 

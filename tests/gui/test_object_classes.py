@@ -10,7 +10,7 @@ from napari_saf._gui.layers.metadata import CLASSES_KEY, OBJECTS_KEY
 from napari_saf._gui.objects import classes as section
 from napari_saf._gui.objects.classes import COLORS
 from napari_saf._gui.objects.dock import ObjectsWidget
-from napari_saf._gui.objects.lessons import ClassClicks
+from napari_saf._gui.objects.learning import ClassClicks
 
 pytestmark = pytest.mark.gui
 N = 12
@@ -232,7 +232,7 @@ def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
     for _ in range(2):
         dock.classes.buttons["undo"].click()
     settle(dock)
-    assert dock.classes.taught is None and not any(dock.classes.state.clicks.values())
+    assert dock.classes.learned is None and not any(dock.classes.state.clicks.values())
     model.layers.remove(first)
     assert [*dock.classes.images] == [str(second.unique_id)]
 

@@ -60,15 +60,15 @@ class ClassLayers(QObject):
         shown, layer = self._tools.open, self._canvas.layer
         if shown is None or not len(shown.editor.numbers):
             return
-        kept = layer.metadata.get(CLASSES_KEY, {})
+        stored = layer.metadata.get(CLASSES_KEY, {})
         if clicks is None and key_of(layer) not in self._section.images:
-            clicks = kept.get("clicks", {})
-        for other in self._canvas.others():
-            self.take_along(other)
+            clicks = stored.get("clicks", {})
+        for other_layer in self._canvas.others():
+            self.add_layer(other_layer)
         measure = partial(shown.source.measure_vectors, self._tools.objects())
-        self._section.show_objects(key_of(layer), measure, clicks, kept.get("names"))
+        self._section.show_objects(key_of(layer), measure, clicks, stored.get("names"))
 
-    def take_along(self, layer: Labels) -> None:
+    def add_layer(self, layer: Labels) -> None:
         """Add the clicks on the objects of another image to the training set."""
 
         def fits(image: Image) -> bool:
@@ -82,8 +82,8 @@ class ClassLayers(QObject):
             objects = stored_objects(layer, source.labels.read(cancelled), {})
             return source.measure_vectors(objects, cancelled)
 
-        kept = layer.metadata.get(CLASSES_KEY, {})
-        clicks, names = kept.get("clicks", {}), kept.get("names", {})
+        stored = layer.metadata.get(CLASSES_KEY, {})
+        clicks, names = stored.get("clicks", {}), stored.get("names", {})
         self._section.add_objects(key_of(layer), measure, clicks, names)
 
     def color(self) -> None:
@@ -107,8 +107,8 @@ class ClassLayers(QObject):
                 for name, column in columns.items():
                     layer.features[name] = column  # setting the whole table is slow in napari
             if layer == self._canvas.layer:
-                known = {} if classified is None or not self._measured else columns
-                self._table.show_table({**self._measured, **known})
+                class_columns = {} if classified is None or not self._measured else columns
+                self._table.show_table({**self._measured, **class_columns})
                 self.color()
             else:
                 numbers = np.zeros(0, int) if classified is None else classified.numbers
@@ -118,8 +118,8 @@ class ClassLayers(QObject):
         """Store class names and clicks in the layer metadata, from which projects save them."""
         names, clicks = self._section.state.names, self._section.state.clicks
         for layer in self._canvas.layers():
-            own = dict(clicks.get(key_of(layer), {}))
-            layer.metadata[CLASSES_KEY] = {"names": dict(names), "clicks": own}
+            of_layer = dict(clicks.get(key_of(layer), {}))
+            layer.metadata[CLASSES_KEY] = {"names": dict(names), "clicks": of_layer}
 
     def _on_folded(self, is_open: bool) -> None:
         self._canvas.bind_numbers(is_open)

@@ -15,15 +15,15 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import RIGHT, ROW_HEIGHT, square_icon
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row, enable, fill_layout
-from napari_saf._gui.objects.lessons import (
+from napari_saf._gui.objects.learning import (
     Cancelled,
     ClassClicks,
     ClassImage,
     Learn,
-    Lesson,
+    Learned,
     classify_others,
     learn_from,
-    teach,
+    learner,
 )
 from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.errors import SafError, counted
@@ -63,7 +63,7 @@ _HELP = {
     "load": "Load saved classes, and classify all objects with them.",
     "save": "Save the classes for other images: napari-saf objects --classes.",
 }
-_TEACH, _CHOOSE, _OTHERS = "classes", "choice of measures", "classes of other images"
+_UPDATE, _CHOOSE, _OTHERS = "classes", "choice of measures", "classes of other images"
 """Keys of the background tasks."""
 
 
@@ -89,7 +89,7 @@ class ClassSection(QWidget):
         self.state, self.images = ClassClicks(), dict[str, ClassImage]()
         self.current = ""
         self.loaded: ObjectClasses | None = None
-        self.taught: ObjectClasses | None = None
+        self.learned: ObjectClasses | None = None
         self._choice = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._choice.timeout.connect(self._choose)
         self.table = self._create_table()
@@ -190,7 +190,7 @@ class ClassSection(QWidget):
         classified = None if is_other or before is None else before.classified
         self.images[key] = ClassImage(measure, tracks, classified=classified)
         self._take_clicks(key, clicks, names)
-        self._teach()
+        self._update()
 
     def add_objects(
         self,
@@ -210,14 +210,14 @@ class ClassSection(QWidget):
         self.state.forget(key)
         if key == self.current:
             self.current = ""
-        self._teach()
+        self._update()
 
     def set_tracks(self, tracks: Tracks) -> None:
         """Set the tracks of the current image: all objects of a track share one class."""
         if self.current in self.images:
             image = self.images[self.current]
             self.images[self.current] = dataclasses.replace(image, tracks=tracks)
-            self._teach()
+            self._update()
 
     def click(self, objects: Collection[int]) -> bool:
         """Assign the selected class to objects; return False without a class or an object."""
@@ -257,15 +257,15 @@ class ClassSection(QWidget):
             key: {number: label for number, label in clicked.items() if label in names}
             for key, clicked in self.state.clicks.items()
         }
-        self.state, self.taught = ClassClicks(names, clicks), None
+        self.state, self.learned = ClassClicks(names, clicks), None
         self._after_click()
 
     def save_to(self, path: str) -> None:
         """Save the classes; the suffix defaults to .classes.json."""
-        if self.taught is not None:
+        if self.learned is not None:
             path = path if path.endswith(".json") else f"{path}.classes.json"
             try:
-                self._note(f"saved {save_classes(path, self.taught).name}")
+                self._note(f"saved {save_classes(path, self.learned).name}")
             except SafError as error:
                 self._note(str(error))
 
@@ -292,20 +292,20 @@ class ClassSection(QWidget):
     def _after_click(self) -> None:
         self._show(self.label)
         self.clicked.emit()
-        self._teach()
+        self._update()
 
-    def _teach(self) -> None:
+    def _update(self) -> None:
         """Train on the clicks and classify the objects of the current image, in the background."""
         self._choice.stop()
         for key in (_CHOOSE, _OTHERS):
             self._background.drop(key)
         labels = {label for clicks in self.state.clicks.values() for label in clicks.values()}
         if self.current not in self.images or not (self.loaded or len(labels) > 1):
-            self._background.drop(_TEACH)
+            self._background.drop(_UPDATE)
             self._forget_classes()
             return
-        learn = teach(self._names, self.taught, self.loaded)
-        self._learn(_TEACH, lambda cancelled: learn)
+        learn = learner(self._names, self.learned, self.loaded)
+        self._learn(_UPDATE, lambda cancelled: learn)
 
     @property
     def _names(self) -> dict[int, str]:
@@ -317,52 +317,54 @@ class ClassSection(QWidget):
             learn = partial(learn_classes, names=self._names)
             self._learn(_CHOOSE, lambda cancelled: partial(learn, cancelled=cancelled))
 
-    def _learn(self, task: str, learner: Callable[[Cancelled], Learn]) -> None:
+    def _learn(self, task: str, create_learn: Callable[[Cancelled], Learn]) -> None:
         images, current = dict(self.images), self.current
         clicks = {key: dict(clicked) for key, clicked in self.state.clicks.items()}
         self._background.run(
             task,
-            lambda cancelled: learn_from(images, clicks, current, learner(cancelled), cancelled),
+            lambda cancelled: learn_from(
+                images, clicks, current, create_learn(cancelled), cancelled
+            ),
             partial(self._on_learned, task),
         )
 
-    def _on_learned(self, task: str, lesson: Lesson) -> None:
-        self._keep(lesson)
-        if lesson.classes is None:
+    def _on_learned(self, task: str, learned: Learned) -> None:
+        self._keep(learned)
+        if learned.classes is None:
             self._forget_classes()
             return
-        self.taught = lesson.classes
+        self.learned = learned.classes
         self._show(self.label)
         self.changed.emit([self.current])
         if len(self.images) > 1:
-            others = partial(classify_others, dict(self.images), lesson.classes, self.current)
+            others = partial(classify_others, dict(self.images), learned.classes, self.current)
             self._background.run(_OTHERS, others, self._on_others)
-        if task == _TEACH and self.loaded is None:
+        if task == _UPDATE and self.loaded is None:
             self._choice.start()
 
-    def _on_others(self, lesson: Lesson) -> None:
-        self._keep(lesson)
+    def _on_others(self, learned: Learned) -> None:
+        self._keep(learned)
         self._show(self.label)
-        self.changed.emit([*lesson.images])
+        self.changed.emit([*learned.images])
 
-    def _keep(self, lesson: Lesson) -> None:
+    def _keep(self, learned: Learned) -> None:
         """Store results of the images that still exist."""
-        self.images |= {key: image for key, image in lesson.images.items() if key in self.images}
+        self.images |= {key: image for key, image in learned.images.items() if key in self.images}
 
     def _forget_classes(self) -> None:
-        was_taught, self.taught = self.taught is not None, None
+        was_learned, self.learned = self.learned is not None, None
         changed = [key for key, image in self.images.items() if image.classified is not None]
         for key in changed:
             self.images[key] = dataclasses.replace(self.images[key], classified=None)
         self._show(self.label)
-        if was_taught or changed:
+        if was_learned or changed:
             self.changed.emit(changed)
 
     def _show(self, label: int | None = None) -> None:
         """Show classes with their counts over all images, and select one."""
         state = self.state
-        known = [x.classified.classes for x in self.images.values() if x.classified is not None]
-        classes = np.concatenate([np.zeros(0, int), *known])
+        earlier = [x.classified.classes for x in self.images.values() if x.classified is not None]
+        classes = np.concatenate([np.zeros(0, int), *earlier])
         with signals_blocked(self.table):
             self.table.setRowCount(len(state.names))
             for row, (number, name) in enumerate(state.names.items()):
@@ -383,17 +385,17 @@ class ClassSection(QWidget):
         self._update_buttons()
 
     def _update_buttons(self) -> None:
-        names, taught, label = self.state.names, self.taught, self.label
+        names, learned, label = self.state.names, self.learned, self.label
         no_objects = "" if self.current in self.images else "split objects first"
         no_class = no_objects or ("" if label else "choose a class first")
-        no_lesson = no_objects or ("" if taught else "click objects of two classes first")
+        not_learned = no_objects or ("" if learned else "click objects of two classes first")
         reasons = {
             "add": "no more than nine classes" if len(names) == MOST_CLASSES else "",
             "lasso": no_class,
-            "suggest": no_lesson,
+            "suggest": not_learned,
             "undo": "" if self.state.can_undo else "no click to undo",
             "load": "",
-            "save": no_lesson,
+            "save": not_learned,
         }
         for name, reason in reasons.items():
             enable(self.buttons[name], reason, _HELP[name])
@@ -401,28 +403,28 @@ class ClassSection(QWidget):
             self.stop_lasso()
             self.lasso_toggled.emit(False)
         text = ""
-        if taught is not None:
+        if learned is not None:
             where = sum(map(bool, self.state.clicks.values()))
             share = (
                 ""
-                if taught.agreement is None
-                else f"{100 * taught.agreement:.0f} % of clicks right"
+                if learned.agreement is None
+                else f"{100 * learned.agreement:.0f} % of clicks right"
             )
             images = f"clicks on {counted(where, 'image')}" if where > 1 else ""
             text = ": ".join(
-                filter(None, [taught.method, ", ".join(filter(None, [share, images]))])
+                filter(None, [learned.method, ", ".join(filter(None, [share, images]))])
             )
         elif not no_objects:
             text = "choose a class, then click its objects"
             text = text if label is None else f"click objects that are {names[label]}"
         self.text.setText(text)
-        self.text.setToolTip("" if taught is None else f"By {', '.join(taught.groups)}.")
+        self.text.setToolTip("" if learned is None else f"By {', '.join(learned.groups)}.")
 
     def _on_renamed(self, item: QTableWidgetItem) -> None:
         number = [*self.state.names][item.row()]
         self.state.names[number] = item.text().strip() or f"class {number}"
-        if self.taught is not None:
-            self.taught = dataclasses.replace(self.taught, names=self._names)
+        if self.learned is not None:
+            self.learned = dataclasses.replace(self.learned, names=self._names)
         for key, image in self.images.items():
             if image.classified is not None:
                 classified = dataclasses.replace(image.classified, names=self._names)

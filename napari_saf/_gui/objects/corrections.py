@@ -25,7 +25,7 @@ PATIENCE = 60
 """Milliseconds without a change after which objects are shown again."""
 NUMBERS = ("neck", "smallest")
 """Numeric parameters of a split, in the order of the messages."""
-_LESSON = 10
+_REFIT_AFTER = 10
 """Number of new corrections after which the parameters are fitted to all corrections."""
 _HELP = {
     "merge": "Merge the selected objects (of one kind).",
@@ -43,13 +43,13 @@ class OpenObjects:
     """Objects on screen with their editor and their source layers.
 
     `parts` are those of the split, or None for objects from a project or after the ticked kinds
-    changed; the parameters were last fitted to `n_taught` corrections.
+    changed; the parameters were last fitted to `n_fitted` corrections.
     """
 
     source: Source
     editor: ObjectEditor
     parts: Parts | None = None
-    n_taught: int = 0
+    n_fitted: int = 0
 
     @classmethod
     def stored(cls, layer: Labels, source: Source) -> OpenObjects:
@@ -139,7 +139,7 @@ class CorrectionTools(QObject):
     def leave(self) -> None:
         """Close the objects."""
         self._painted.stop()
-        self._panel.background.drop("lesson")
+        self._panel.background.drop("learned")
         self.open = None
 
     def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
@@ -197,9 +197,9 @@ class CorrectionTools(QObject):
         if shown is None or shown.parts is None:
             return
         editor, parts, corrections = shown.editor, shown.parts, shown.editor.corrections
-        if editor.n_corrections >= shown.n_taught + _LESSON:
+        if editor.n_corrections >= shown.n_fitted + _REFIT_AFTER:
             self._panel.background.run(
-                "lesson",
+                "learned",
                 lambda cancelled: learn(parts, corrections),
                 partial(self._on_learned, shown, editor.n_corrections, corrections),
             )
@@ -210,7 +210,7 @@ class CorrectionTools(QObject):
         is_old = shown is not self.open or not np.array_equal(shown.editor.labels, old.labels)
         if is_old or self._panel.is_busy:
             return  # fitted again after the next correction
-        shown.n_taught = count
+        shown.n_fitted = count
         if new is not None:
             numbers = [(name, getattr(old, name), getattr(new, name)) for name in NUMBERS]
             changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]

@@ -258,7 +258,7 @@ class ObjectsWidget(DockBase):
         if self.tools.open is None:
             self._take_up()
         elif event.value in self.canvas.others():
-            self.class_layers.take_along(event.value)
+            self.class_layers.add_layer(event.value)
 
     def _on_active(self, event: Any) -> None:
         """Switch to the objects of another image when their layer is selected."""

@@ -105,7 +105,7 @@ class ClassImage:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Lesson:
+class Learned:
     """Classes learned from the clicks, and the images classified by them."""
 
     classes: ObjectClasses | None
@@ -118,7 +118,7 @@ def learn_from(
     current: str,
     learn: Learn,
     cancelled: Cancelled,
-) -> Lesson:
+) -> Learned:
     """Learn classes from all images with the measures of the current one, and classify it."""
     clicked = [key for key, chosen in clicks.items() if chosen and key in images]
     measured = {key: images[key].measured(cancelled) for key in dict.fromkeys([current, *clicked])}
@@ -133,19 +133,19 @@ def learn_from(
     classes = learn(several, chosen_in)
     if classes is not None:
         measured[current] = measured[current].classify(classes)
-    return Lesson(classes, measured)
+    return Learned(classes, measured)
 
 
 def classify_others(
     images: Mapping[str, ClassImage], classes: ObjectClasses, current: str, cancelled: Cancelled
-) -> Lesson:
+) -> Learned:
     """Classify the objects of the other images that have the same measures."""
     others = {key: image.measured(cancelled) for key, image in images.items() if key != current}
     alike = {k: image for k, image in others.items() if _are_alike(image, images[current])}
-    return Lesson(classes, others | {k: image.classify(classes) for k, image in alike.items()})
+    return Learned(classes, others | {k: image.classify(classes) for k, image in alike.items()})
 
 
-def teach(
+def learner(
     names: Mapping[int, str], previous: ObjectClasses | None, loaded: ObjectClasses | None
 ) -> Learn:
     """Return a fast learner with the previous measures and method, or else the defaults."""
