@@ -38,7 +38,7 @@ Sent = ImageSource | tuple[Any, ...]
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
 _SMALLER = "choose smaller tiles"
-_BEGINS_ANEW = "--overwrite begins anew"
+_BEGINS_ANEW = "--overwrite starts over"
 _MOST_SENT = 2**26
 """Maximum bytes of an array in memory that is sent to other processes with every tile."""
 
@@ -117,7 +117,7 @@ class AbstractWork(ABC):
         """Write a tile of the finest level; return the number of pixels of each label."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield groups of tiles, each completed before the next; `done` are those of an earlier run."""
+        """Yield groups of tiles, each completed before the next; `done` are from an earlier run."""
         yield self.plan.every_tile()
 
     def read(self, region: Region) -> tuple[Region, NDArray[Any], Any]:

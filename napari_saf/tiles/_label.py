@@ -120,8 +120,8 @@ def label_large(
 ) -> LargeLabels:
     """Label an image of any size, tile by tile, into an OME-Zarr pyramid of labels.
 
-    The labels equal those of the same recipe in memory (`Pipeline.run`): the method labels the image
-    at a reduced size, which is read in parts; tiles are then labelled at full resolution as in
+    The labels equal those of the same recipe in memory (`Pipeline.run`): the method labels the
+    image at a reduced size, which is read in parts; tiles are then labelled at full resolution as in
     memory. An interrupted run is resumed.
 
     If the recipe has a level of regions, the mask contains regions, merged on a level of the

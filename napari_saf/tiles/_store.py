@@ -53,7 +53,7 @@ class LabelStore:
             io.check_suffix(path, [".ome.zarr"])
 
     def check_apart(self, *read: object) -> None:
-        """Raise InvalidInput if an input image is inside the store, or the store inside an input."""
+        """Raise InvalidInput if an input image is inside the store, or the store inside it."""
         store = Path(os.path.realpath(self.path))
         for image in read:
             if isinstance(image, io.ImageSource) and image.file is not None:
