@@ -53,7 +53,7 @@ def find_masks(paths: Sequence[Path]) -> list[Path]:
             masks += io.find_images([path])
     if not masks:
         raise InvalidInput(
-            f"{paths[0]}: expected masks in the folder, such as photo.labels.tif; give other names as "
+            f"{paths[0]}: no masks, such as photo.labels.tif, are in this folder; name others, as "
             f"{paths[0] / '*.tif'}"
         )
     return masks
@@ -106,7 +106,7 @@ class Sharpen(WritingCommand):
         None, "Change labels only where the file is not 0, or only borders between labels, not "
         "outlines.", "--mask", metavar="FILE|labels")
     reach: int | None = option(
-        None, "Approximate maximum distance that borders move, in pixels. [default: twice the length of the "
+        None, "How far borders move at most, about, in pixels. [default: twice the length of the "
         "steps in the borders, from 4 to 16]", minimum=1, metavar="N")
     strength: float | None = option(
         None, "Weight of the image, from 0, borders are merely smoothed along edges, to 1. "
@@ -258,7 +258,7 @@ class Export(OutlineCommand):
             mask = dataclasses.replace(mask, scale=sizes, units=None, place=None, origin=None)
         if self.unit is not None:
             if mask.scale is None:
-                raise click.UsageError("--unit: requires --scale, as the files do not specify the pixel size")
+                raise click.UsageError("--unit: requires --scale, the files specify no pixel size")
             mask = dataclasses.replace(mask, units=(self.unit,) * n_axes)
         if image is not None:
             title = io.image_stem(self.source)

@@ -352,7 +352,7 @@ _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
-    """A choice, ``none``, or a value of one of the kinds: numbers, a range, the path of an array."""
+    """A choice, ``none``, or a value of a kind: numbers, a range, the path of an array."""
 
     name = "value"
 

@@ -125,7 +125,7 @@ class GivenImages:
     values: dict[str, Any]
 
     def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
-        """Return a network given without features, a candidate for --choose, and the other values."""
+        """Return a network given without features, for --choose, and the other values."""
         if "features" in self.values or "weights_file" not in self.values:
             return None, self
         names = {item.name for item in describe(DeepFeatures) if item.in_form}
@@ -190,8 +190,8 @@ class ParallelCommand(WritingCommand):
     """A command whose images or tiles are processed by several workers."""
 
     n_processes: int = option(
-        1, "Number of processes, one image or tile each, which share the threads; starting one takes "
-        "seconds; another number of threads changes rounding, which may change single pixels.",
+        1, "Number of processes, one image or tile each, which share the threads; starting one "
+        "takes seconds; another number of threads changes rounding, which may change single pixels.",
         "--jobs", minimum=1, metavar="N")
     scheduler: str | None = option(
         None, "Use the workers of a dask scheduler, such as tcp://host:8786, for images or tiles, "
@@ -285,8 +285,8 @@ class PipelineCommand(LabelCommand):
     """A command that labels images by a pipeline."""
 
     scaling: bool | Scaling | None = option(
-        None, "Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, those of the "
-        "first image of a recipe or prototypes, or two numbers for all images. "
+        None, "Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, those of "
+        "the first image of a recipe or prototypes, or two numbers for all images. "
         "[default: from the recipe, else each]",
         type=ParameterValue(["range"], choices=["each", "first"]),
         callback=lambda ctx, param, value: {"each": True, "first": False}.get(value, value))

@@ -54,8 +54,8 @@ class Segment(PipelineCommand):
         "no_data", "seeds", "groups")
     choose: bool = option(
         False, "Choose features, scale and reach by the seeds "
-        "(saf.choose_for_strokes), with the method af, as the Scribbles dock does; the default with "
-        "--seeds unless --method, --recipe or --prototypes is given. Other options take "
+        "(saf.choose_for_strokes), with the method af, as the Scribbles dock does; the default "
+        "with --seeds unless --method, --recipe or --prototypes is given. Other options take "
         "precedence.")
     together: bool = option(
         False, "Label all images jointly, with one set of labels.")
@@ -65,8 +65,8 @@ class Segment(PipelineCommand):
         is_flag=False, flag_value=str(USUAL_LEVEL), metavar="[LEVEL|none]",
         type=ParameterValue(["level"], optional=True))
     objects: bool = option(
-        False, "Save numbered objects, split where they touch, and a table of their measures beside "
-        "each mask; a recipe may include this.")
+        False, "Save numbered objects, split where they touch, and a table of their measures "
+        "beside each mask; a recipe may include this.")
     object_step: Given = step_options(ObjectStep, "object_", without=["by_slice"])
     recipe: Path | None = option(
         None, "Run a recipe; other options take precedence.",
@@ -107,7 +107,7 @@ class Segment(PipelineCommand):
         if prototypes is not None and prototypes.options is not None:
             expected = prototypes.options.features_name
             if expected != features:
-                raise click.UsageError(f"--prototypes: have the features {expected!r}, not {features!r}")
+                raise click.UsageError(f"--prototypes: are made of {expected!r}, not {features!r}")
         if self.scaling is False and options.scaling is None:
             raise click.UsageError("--scaling first: requires a recipe or prototypes of an image")
         n_images = sum(len(job.images) for job in jobs)

@@ -240,7 +240,7 @@ def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: b
     """Return the plan of an unfinished run of the same job, or begin a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
         if journal.plan.request != job.request and not goes_on:
-            raise InvalidInput(f"{store.path}: is incomplete, from other settings; {_BEGINS_ANEW}")
+            raise InvalidInput(f"{store.path}: is half made with other settings; {_BEGINS_ANEW}")
         check_same(job, journal.plan.source, store.path)
         return journal.plan
     with proposing("learn from fewer pixels (learn_pixels), or use fewer labels"):
