@@ -212,7 +212,7 @@ def iterate_tiles(
                 yield LargeStep(plan, tile, journal.done, n_tiles)
         for image in (job.image, job.auxiliary):
             if isinstance(image, ImageSource) and image.reopened().state != image.state:
-                changed = f"{image.source}: was modified during reading"
+                changed = f"{image.source}: was changed while it was read"
                 raise InvalidInput(f"{changed}; --overwrite starts over")
         sizes = Counter[int]()
         for tile_sizes in journal.done.values():
@@ -254,7 +254,7 @@ def check_same(job: AbstractTiledJob, source: Any, path: Path) -> None:
     """Raise InvalidInput if an input file changed since a store was begun."""
     if source != json.loads(json.dumps(job.state)):
         raise InvalidInput(
-            f"{job.image.source}: it, or its mask, was modified after {path} was begun; "
+            f"{job.image.source}: it, or what is read with it, changed since {path} was begun; "
             "--overwrite starts over"
         )
 
