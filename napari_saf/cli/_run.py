@@ -191,7 +191,7 @@ class ParallelCommand(WritingCommand):
 
     n_processes: int = option(
         1, "Number of processes, one image or tile each, which share the threads; starting one "
-        "takes seconds; other numbers of threads round differently, which may change single pixels.",
+        "takes seconds; other numbers of threads round differently, which can change pixels.",
         "--jobs", minimum=1, metavar="N")
     scheduler: str | None = option(
         None, "Use the workers of a dask scheduler, such as tcp://host:8786, for images or tiles, "
