@@ -332,7 +332,7 @@ def survey_image(
         survey = pixels.survey(looked_at(shape))
         rows = survey.rows
         if not survey.n_values:
-            raise InvalidInput("mask: expected at least one pixel to label, got none")
+            raise InvalidInput("mask: expected pixels to label, none of them is within it")
     if survey is not None and options.features == AUTO:
         middle = pixels.read(middle_of(shape))[0]
         ground = ground_of_looks([survey.look], [middle])

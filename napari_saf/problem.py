@@ -98,7 +98,7 @@ class Problem:
                 if array.shape != (n_nodes,):
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
-                    raise InvalidInput(f"{name}: expected at least one above 0 within the mask")
+                    raise InvalidInput(f"{name}: expected one that is not 0, within the mask")
                 object.__setattr__(self, name, array.astype(np.int64))
 
     @property
@@ -114,8 +114,8 @@ class Problem:
         low, high = self.options.scaling.low, self.options.scaling.high
         return (
             f"{100 * self.clipped:.0f} % of the values lie outside {low:g} to {high:g}, the "
-            "given scaling, and became 0 or 1: scale each image separately, unless "
-            "brightness is comparable between images",
+            "scaling that was given, and became 0 or 1: scale each image by itself, unless "
+            "brightness means the same in all",
         )
 
     def with_seeds(self, seeds: ArrayLike | Sequence[ArrayLike | None] | None) -> Problem:

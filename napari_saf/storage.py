@@ -93,7 +93,7 @@ def _rename_exclusively(temporary: Path, target: Path) -> None:
         raise
     except OSError:  # some file systems do not support links
         if target.exists():
-            raise FileExistsError(errno.EEXIST, "it already exists") from None
+            raise FileExistsError(errno.EEXIST, "it is there already") from None
         os.replace(temporary, target)
 
 
@@ -229,7 +229,7 @@ def check_room(n_bytes: int, n_stored: int | None = None) -> None:
 def check_unpacked(n_bytes: int, n_stored: int) -> None:
     """Raise ValueError if the compression ratio is impossible."""
     if n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
-        raise ValueError(f"it claims {n_bytes} bytes of pixels, in a file of {n_stored} bytes")
+        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
 
 
 def read_limited(file: Path, n_bytes: int) -> bytes:
@@ -294,5 +294,5 @@ def load_tensors(
     length = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     if _KEY not in metadata:
-        raise InvalidInput(f"expected an entry {_KEY!r} in the header: not a file of napari-saf")
+        raise InvalidInput(f"expected an entry {_KEY!r} in the header: no file of napari-saf")
     return tensors, validated(model, parse_json(metadata[_KEY]))

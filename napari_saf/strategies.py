@@ -36,7 +36,7 @@ LIMITS: Mapping[Strategy, Mapping[str, str]] = {
         "together": "--together: images cannot be labelled jointly in tiles",
         "axis order": "{path}: labels in an image must have its order of axes, which is not t, z, "
         "y, x; give a name that ends in .ome.zarr",
-        "pixel exports": "labels: on disk, these can only be exported as table, outlines or recipe; "
+        "pixel exports": "labels: on disk, only a table, outlines and the recipe can be exported; "
         "the label image already is an OME-Zarr",
     },
     Strategy.FOLDER: {

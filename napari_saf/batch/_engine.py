@@ -225,9 +225,9 @@ def check_outputs(
             raise InvalidInput(f"{output}: two images would be saved under this name")
         seen.add(output)
         if os.path.realpath(output) in taken:
-            raise InvalidInput(f"{output}: the result would overwrite its input")
+            raise InvalidInput(f"{output}: the result would replace what it is made of")
         if not overwrite and output.exists():
-            raise InvalidInput(f"{output}: already exists; --overwrite replaces it")
+            raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
 
 
 def _run(

@@ -306,7 +306,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         is_same_run = any(_uses_and_paths(recipe.get("files")) == inputs for recipe in recipes)
         for output in self._outputs(job):
             if output.exists() and not is_same_run:
-                raise InvalidInput(f"{output}: already exists, from another run; {_REPLACES}")
+                raise InvalidInput(f"{output}: is there already, from another run; {_REPLACES}")
         written = [recipe.get("labels") for recipe in recipes]
         digests = [x for x in written if isinstance(x, list) and len(x) == len(job.masks)]
         for k, mask in enumerate(job.masks):

@@ -26,17 +26,17 @@ _COMMANDS = {
     "segment": ("segment", "Label one image, several, or a folder of them."),
     "run": ("run", "Label images by a project, a recipe, prototypes or a patch dictionary."),
     "export": ("masks", "Save a label image for other programs: masks, table, figure, prototypes."),
-    "objects": ("objects", "Split what touches in label images, and measure every object."),
+    "objects": ("objects", "Split touching objects in label images, and measure every object."),
     "score": ("score", "Score masks, objects or tracks against a truth."),
-    "info": ("about", "Say what image files hold: images, axes, pixel sizes, missing data."),
+    "info": ("about", "Show the content of image files: images, axes, pixel sizes, missing data."),
     "sharpen": ("masks", "Move the borders of label images onto the edges of the images."),
     "compare": ("compare", "Label one image in several ways, and show the results side by side."),
-    "fair-sweep": ("compare", "Show what fairness costs: one clustering for each weight."),
+    "fair-sweep": ("compare", "Show the cost of fairness: one clustering per weight."),
     "dictionary": ("dictionary", "Learn, show and apply patch dictionaries."),
     "methods": ("about", "List the methods and their parameters."),
-    "demo": ("about", "Label a sample image and show what came out."),
+    "demo": ("about", "Label a sample image and show the result."),
     "app": ("about", "Open the app with images and a dock."),
-    "doctor": ("about", "Check the installation; say what is wrong and what mends it."),
+    "doctor": ("about", "Check the installation, and suggest remedies."),
 }
 """Module and summary of each command."""
 
@@ -65,20 +65,20 @@ class _LazyGroup(click.Group):
 def _group() -> None:
     """Label images without labels.
 
-    Exit codes: 0 done, 1 an image, a file or a value was wrong or the computation failed, 2 the
-    command could not be read, 130 interrupted.
+    Exit codes: 0 success, 1 invalid image, file or value, or failed computation, 2 invalid command
+    line, 130 interrupted.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line with what follows the name of the program; return the exit code.
+    """Run the command line with the given arguments; return the exit code.
 
     0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
-        # Names of files, and signs such as ρ, that the terminal or a pipe cannot hold.
+        # File names and characters such as ρ that the terminal encoding does not support.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def has_screen() -> bool:
-    """Return whether windows can be opened, as far as the environment tells."""
+    """Return whether the environment indicates a display."""
     names = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in names)
 
@@ -126,7 +126,7 @@ def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
 def progress_bar(
     title: str, has_remaining: bool = False
 ) -> Iterator[Callable[[Snapshot | TileCount], None] | None]:
-    """Give what shows a snapshot, or a count of tiles, in a bar; None without a terminal."""
+    """Yield a callback that shows a snapshot or tile count in a bar; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -31,7 +31,7 @@ from napari_saf.storage import make_folder
 DOCKS = ("Segment", "Scribbles", "Objects", "Project")
 _WITH_QT = 'pip install "napari-saf[app]"'
 _PYTORCH = "see https://pytorch.org/get-started/locally/"
-_WEIGHTS = "name another file in the preferences, napari-saf, Network weights, or none"
+_WEIGHTS = "choose another file in the preferences, napari-saf, Network weights, or none"
 _GL_LIBRARIES = "apt install libgl1 libegl1 libxkbcommon-x11-0 libxcb-cursor0"
 _GL_TEST = """
 from qtpy.QtGui import QGuiApplication, QOffscreenSurface, QOpenGLContext
@@ -74,10 +74,10 @@ class Methods(AbstractCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Info(AbstractCommand):
-    """Say what image files hold, a line for each image.
+    """Show the content of image files, one line per image.
 
-    A file that holds several images, as TIFF of several series, plates and converted files do,
-    is a folder of images: each can be labelled by the name that is shown, or all of them.
+    A file with several images (TIFF with several series, plates, converted files) is treated as a
+    folder: label one image by the displayed name, or all of them.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
@@ -108,11 +108,11 @@ def _described(image: io.ImageSource) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo(AbstractCommand):
-    """Label a sample image with the defaults and show what came out."""
+    """Label a sample image with the defaults and show the result."""
 
-    out: Path = output("FOLDER", "Where mask, figure and recipe go.", "demo")
+    out: Path = output("FOLDER", "Output folder of mask, figure and recipe.", "demo")
     sample: str = option("astronaut", "Which sample image.", choices=list(SAMPLES))
-    headless: bool = option(False, "Open no window, even if there is a screen.")
+    headless: bool = option(False, "Open no window, even with a display.")
 
     def run(self) -> None:
         image, title = read_sample(self.sample), SAMPLES[self.sample].title
@@ -150,7 +150,7 @@ class App(AbstractCommand):
     """Open napari with images and a dock of napari-saf."""
 
     images: tuple[Path, ...] = argument("[IMAGE]...", required=False)
-    dock: str = option(DOCKS[0], "Which dock is open.", choices=DOCKS)
+    dock: str = option(DOCKS[0], "Dock to open.", choices=DOCKS)
 
     def run(self) -> None:
         try:
@@ -162,9 +162,9 @@ class App(AbstractCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor(AbstractCommand):
-    """Check the installation; say what is wrong and what mends it.
+    """Check the installation, and suggest remedies.
 
-    The exit code is 1 if anything is wrong.
+    The exit code is 1 if a check fails.
     """
 
     def run(self) -> int:
@@ -180,7 +180,7 @@ class Doctor(AbstractCommand):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A part of the installation: its state in words, and what mends it where it is wrong."""
+    """Check of a part of the installation: its state as text, and a remedy if it failed."""
 
     name: str
     state: str
@@ -243,7 +243,7 @@ def _check_qt() -> Iterator[Check]:
     yield Check("napari", _version("napari"))
     try:
         qtpy: Any = importlib.import_module("qtpy")
-    except Exception as error:  # noqa: BLE001 (qtpy has errors of its own)
+    except Exception as error:  # noqa: BLE001 (qtpy raises its own errors)
         yield Check("Qt", f"no binding ({error})", _WITH_QT)
         return
     state = f"{qtpy.API_NAME} {qtpy.PYQT_VERSION or qtpy.PYSIDE_VERSION}, Qt {qtpy.QT_VERSION}"
@@ -260,7 +260,7 @@ def _check_versions(extra: str) -> Iterator[Check]:
         if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
             continue
         version = _version(needed.name)
-        if not version and needed.marker is not None:  # conda has other names for parts of Qt
+        if not version and needed.marker is not None:  # conda names the Qt packages differently
             continue
         if not needed.specifier.contains(version or "0", prereleases=True):
             state = f"{version or 'missing'}, needed: {needed.specifier}"
@@ -271,7 +271,7 @@ def _check_weights() -> Iterator[Check]:
     """Load the network that is named in the preferences, if any."""
     try:
         from napari_saf._gui.settings import current_settings
-    except Exception:  # noqa: BLE001 (without Qt, which is another check)
+    except Exception:  # noqa: BLE001 (missing Qt is reported by another check)
         return
     deep = current_settings().deep
     if deep is None:
@@ -285,7 +285,7 @@ def _check_weights() -> Iterator[Check]:
 
 
 def _check_opengl() -> Iterator[Check]:
-    """Try OpenGL in another process, which a broken driver may end."""
+    """Test OpenGL in another process, which a broken driver may crash."""
     if not has_screen():
         yield Check("OpenGL", "no screen: napari stays closed, the command line works")
         return

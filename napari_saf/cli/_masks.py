@@ -1,4 +1,4 @@
-"""``napari-saf sharpen`` and ``export``, and what commands for label images share."""
+"""``napari-saf sharpen`` and ``export``, and functions shared by commands for label images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
 
 T = TypeVar("T")
-_CHANNEL_AXIS = "Axis of the channels of the image, if the file does not say it."
+_CHANNEL_AXIS = "Channel axis of the image, if the file does not specify it."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class OutlineCommand(WritingCommand):
     """A command that writes outlines."""
 
     geojson: bool = option(False, "Outlines for QuPath.")
-    rois: bool = option(False, "Outlines for ImageJ, a set of ROIs.")
-    coco: bool = option(False, "Annotations as COCO has them.")
+    rois: bool = option(False, "Outlines as an ImageJ ROI set.")
+    coco: bool = option(False, "Annotations in COCO format.")
 
     def outline_suffixes(self) -> list[str]:
         """Return the formats of outlines to write; SafError if a library is missing."""
@@ -43,7 +43,7 @@ class OutlineCommand(WritingCommand):
 
 
 def find_masks(paths: Sequence[Path]) -> list[Path]:
-    """Return masks, of a folder those that are called like masks."""
+    """Return the masks; a folder is expanded to the files named as masks."""
     masks: list[Path] = []
     for path in paths:
         if io.is_plain_folder(path):
@@ -60,7 +60,7 @@ def find_masks(paths: Sequence[Path]) -> list[Path]:
 
 
 def image_of(mask: Path, images: Path | None) -> Path | None:
-    """Return the image of a mask: a file, or that of its name in a folder."""
+    """Return the image of a mask: the given file, or the one with its name in a folder."""
     if images is None or not io.is_plain_folder(images):
         return images
     stem = io.image_stem(mask)
@@ -71,7 +71,7 @@ def image_of(mask: Path, images: Path | None) -> Path | None:
 
 
 def for_each_mask(masks: Sequence[Path], work: Callable[[Path], T]) -> tuple[list[T], str]:
-    """Return the results of masks, and how many failed, in words; errors of one are raised."""
+    """Return the results of all masks, and a message on failures; for one mask raise its error."""
     results = []
     for path in masks:
         try:
@@ -81,11 +81,11 @@ def for_each_mask(masks: Sequence[Path], work: Callable[[Path], T]) -> tuple[lis
                 raise
             report(error, debug=bool(click.get_current_context().obj), source=str(path))
     n_failed = len(masks) - len(results)
-    return results, f"{n_failed} of {len(masks)} masks could not be done" if n_failed else ""
+    return results, f"{n_failed} of {len(masks)} masks failed" if n_failed else ""
 
 
 def tell_lost_places(path: Path, labelling: io.Labelling) -> None:
-    """Print what the format of a mask does not keep of where it lies."""
+    """Print a note on spatial metadata that the format of a mask does not store."""
     for text, kept_by in io.places_lost(io.mask_suffix(path), labelling).items():
         note(f"{path} does not keep {text}: {kept_by} does")
 
@@ -93,16 +93,15 @@ def tell_lost_places(path: Path, labelling: io.Labelling) -> None:
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sharpen(WritingCommand):
-    """Move the borders of label images, whatever made them, onto the edges of the images.
+    """Move the borders of label images from any program onto the edges of the images.
 
-    MASK and IMAGE are files, or folders, in which the image of photo.labels.tif is called photo.
-    Numbers, names, colours and the size of a pixel stay; frames of a series are gone through one
-    by one.
+    MASK and IMAGE are files, or folders in which the image of photo.labels.tif is named photo.
+    Numbers, names, colours and pixel sizes are kept; frames of a series are processed one by one.
     """
 
     source: Path = argument("MASK")
     images: Path = argument("IMAGE")
-    out: Path = output("OUT", f"Mask ({', '.join(io.MASK_SUFFIXES)}), of several a folder.")
+    out: Path = output("OUT", f"Mask ({', '.join(io.MASK_SUFFIXES)}), or a folder for several.")
     inside: Path | None = option(
         None, "Change labels only where the file is not 0, or only borders between labels, not "
         "outlines.", "--mask", metavar="FILE|labels")
@@ -110,10 +109,10 @@ class Sharpen(WritingCommand):
         None, "How far borders move at most, about, in pixels. [default: twice the length of the "
         "steps in the borders, from 4 to 16]", minimum=1, metavar="N")
     strength: float | None = option(
-        None, "How much the image counts: 0, borders are merely smoothed along edges, to 1. "
-        "[default: as well as borders lie on edges, the less]", minimum=0, maximum=1,
+        None, "Weight of the image, from 0, borders are merely smoothed along edges, to 1. "
+        "[default: lower the better borders already fit edges]", minimum=0, maximum=1,
         metavar="SHARE")
-    slices: bool = option(False, "Each slice of a volume by itself, along its first axis.")
+    slices: bool = option(False, "Process each slice of a volume separately, along its first axis.")
     channel_axis: int | None = option(None, _CHANNEL_AXIS)
     # fmt: on
 
@@ -129,7 +128,7 @@ class Sharpen(WritingCommand):
         outputs = {path: self.out / path.name if is_folder else self.out for path in masks}
         images = {path: image_of(path, self.images) or self.images for path in masks}
         if is_folder and (not io.is_plain_folder(self.images) or self.inside_file):
-            raise click.UsageError("IMAGE, --mask: a file goes with one mask")
+            raise click.UsageError("IMAGE, --mask: a file requires a single mask")
         sources = [*masks, *images.values(), *([self.inside_file] if self.inside_file else [])]
         check_outputs([*outputs.values()], sources, overwrite=self.overwrite)
         make_folder(outputs[masks[0]].parent)
@@ -175,7 +174,7 @@ class Sharpen(WritingCommand):
 
 
 def _read_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[int, str]:
-    """Return names by label, given as ``2=nucleus``."""
+    """Parse names by label, given as ``2=nucleus``."""
     names = {}
     for text in texts:
         number, equals, name = text.partition("=")
@@ -190,26 +189,26 @@ def _read_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]
 class Export(OutlineCommand):
     """Save a label image for other programs: masks, a table of regions, a figure, prototypes.
 
-    Without an option that says what, a table (.csv) and a figure (.png) are saved.
+    By default a table (.csv) and a figure (.png) are saved.
     """
 
     source: Path = argument("LABELS")
-    out: Path = output("FOLDER", "Where the files go.")
+    out: Path = output("FOLDER", "Output folder.")
     image_file: Path | None = option(
-        None, "What was labelled: for intensities, figure and prototypes.", "--image",
+        None, "The labelled image, for intensities, figure and prototypes.", "--image",
         metavar="FILE")
     files: Given = step_options(
         io.ExportSelection, without=["outlines", "probabilities", "in_bytes"])
     n_each: int = option(
-        1, "So many means of each label, for labels that look in several ways; 8 is a good number "
-        "to label other images with.", "--per-label", minimum=1, metavar="N")
+        1, "Number of means per label, for labels with several appearances; 8 is a good number "
+        "for labelling other images.", "--per-label", minimum=1, metavar="N")
     names: dict[int, str] = option(
-        None, "Name of a label; may be given again for others.", "--name", callback=_read_names,
+        None, "Name of a label; repeat for further labels.", "--name", callback=_read_names,
         metavar="LABEL=NAME")
     scale: NDArray[np.float64] | None = option(
-        None, "Size of a pixel, or along each axis, if the files do not say it.",
+        None, "Pixel size, or one per axis, if the files do not specify it.",
         type=ParameterValue(["list"]), metavar="SIZE[,SIZE...]")
-    unit: str | None = option(None, "Its unit, such as um.")
+    unit: str | None = option(None, "Unit of --scale, such as um.")
     channel_axis: int | None = option(None, _CHANNEL_AXIS)
     # fmt: on
 
@@ -251,7 +250,7 @@ class Export(OutlineCommand):
         return files
 
     def _labelling(self, image: io.ImageFile | None, is_large: bool) -> io.Labelling:
-        """Return labels and image; either file may say the size of a pixel if it is not given."""
+        """Return labels and image, with the pixel size of the options or of either file."""
         mask = io.read_mask(self.source, lazily=is_large).lying_on(image)
         n_axes, scale = mask.labels.ndim, self.scale
         if scale is not None:
@@ -259,7 +258,7 @@ class Export(OutlineCommand):
             mask = dataclasses.replace(mask, scale=sizes, units=None, place=None, origin=None)
         if self.unit is not None:
             if mask.scale is None:
-                raise click.UsageError("--unit: goes with --scale, the files do not say the size")
+                raise click.UsageError("--unit: requires --scale, the files specify no pixel size")
             mask = dataclasses.replace(mask, units=(self.unit,) * n_axes)
         if image is not None:
             title = io.image_stem(self.source)
@@ -270,9 +269,9 @@ class Export(OutlineCommand):
 def _prototypes(
     labelling: io.Labelling, channel_axis: int | None, n_each: int, has_gaps: bool
 ) -> io.PrototypeSet:
-    """Return means of the features of each label, by the features that the recipe names.
+    """Return means of the features of each label, using the features of the recipe.
 
-    Where the image has gaps, pixels without data, these are left out.
+    Pixels without data are left out.
     """
     labels, image = labelling.labels, labelling.image
     if image is None:
@@ -282,7 +281,7 @@ def _prototypes(
     inside, channels = labels > 0, channels_last(image, labelling.channel_axis)[0]
     if channels.shape[:-1] != labels.shape:
         raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
-    # The window counts: it says along which axes a reduced size is reduced.
+    # The window determines the axes along which the size is reduced.
     arguments: dict[str, Any] = options.arguments() | {"weights": "uniform", "groups": None}
     arguments["channel_axis"] = channel_axis
     if has_gaps:

@@ -41,11 +41,11 @@ class AbstractCommand(abc.ABC):
 
     @abc.abstractmethod
     def run(self) -> int | None:
-        """Do it; return the exit code, None for 0."""
+        """Run the command; return the exit code, None for 0."""
 
 
 def option(default: Any, text: str, flag: str = "", **attributes: Any) -> Any:
-    """Return a field that is an option; its type is that of the field.
+    """Return a dataclass field for an option; its type is that of the field.
 
     `choices`, `minimum` and `maximum` limit values; other attributes are those of `click.Option`.
     """
@@ -59,12 +59,12 @@ def output(metavar: str, text: str, default: str | None = None) -> Any:
 
 
 def argument(metavar: str, **attributes: Any) -> Any:
-    """Return a field that is an argument, required unless `required` is False; see `option`."""
+    """Return a dataclass field for an argument, required unless `required` is False."""
     return dataclasses.field(metadata={_KEY: (None, {"metavar": metavar} | attributes)})
 
 
 def make_command(cls: type[AbstractCommand]) -> click.Command:
-    """Make a command of a dataclass, called like the class: own fields first, methods last."""
+    """Convert a dataclass to a command of the same name: own fields first, methods last."""
     name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__).strip("-")
     if cls.subcommands:
         return click.Group(name, commands=[*map(make_command, cls.subcommands)], help=cls.__doc__)
@@ -117,34 +117,34 @@ def _plain_param(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """What is given for the parameters of a dataclass, by dotted name; None for ``none``."""
+    """Values given for the parameters of a dataclass, by dotted name; None for ``none``."""
 
     values: dict[str, Any]
 
     def on(self, base: S) -> S:
-        """Return `base` with what is given."""
+        """Return `base` with the given values."""
         return build(type(base), values_of(base) | self.values)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GivenMethods(Given):
-    """What is given for the parameters of methods."""
+    """Values given for the parameters of methods."""
 
     @property
     def prototypes(self) -> io.PrototypeSet | None:
-        """The file of prototypes that is given, if any."""
+        """The given prototypes, if any."""
         values = self.values.values()
         return next((value for value in values if isinstance(value, io.PrototypeSet)), None)
 
     def make(self, method: type[T], base: AbstractMethod | None = None) -> T:
-        """Make a method of what is given, the other parameters as in `base` or by default.
+        """Create a method from the given values, with other parameters from `base` or defaults.
 
-        Raise UsageError if the method, or the variant that was chosen, has no such parameter.
+        Raise UsageError for parameters unknown to the method or its chosen variant.
         """
         values = {} if base is None else values_of(base)
         parameters = {item.name: item for item in describe(method)}
         changes = _names_of_method(method, self.values, parameters)
-        if "prototypes" in changes:  # labels that a recipe has for others go with those
+        if "prototypes" in changes:  # labels of other prototypes in the recipe do not apply
             values.pop("prototype_labels", None)
         values |= changes
         for name, value in changes.items():
@@ -159,9 +159,9 @@ class GivenMethods(Given):
         return build(method, values)
 
     def make_each(self, methods: Sequence[type[T]]) -> list[T]:
-        """Make methods, each of those of the given parameters that it has.
+        """Create methods, each with the given parameters that it accepts.
 
-        Raise UsageError for a parameter that none has.
+        Raise UsageError for a parameter that no method accepts.
         """
         for name in self.values:
             if not any(parameter_named(method, name) for method in methods):
@@ -175,10 +175,10 @@ class GivenMethods(Given):
 def _names_of_method(
     method: type[AbstractMethod], values: Mapping[str, Any], parameters: Collection[str]
 ) -> dict[str, Any]:
-    """Return what is given by the names that a method has for it.
+    """Return the given values by the parameter names of a method.
 
-    Prototypes of a file come first, as the parameters that they are; a name that only another
-    method has stands for the one parameter whose dotted name ends in it.
+    Prototypes of a file come first, as parameters; a name unknown to the method stands for the one
+    parameter whose dotted name ends in it.
     """
     named: dict[str, Any] = {}
     for name, value in values.items():
@@ -194,7 +194,7 @@ def _names_of_method(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ParameterOptions:
-    """An option for every parameter of some dataclasses, `described` by their names."""
+    """Options for all parameters of some dataclasses, `described` by their names."""
 
     described: Mapping[str, Mapping[str, Parameter]]
     n_owners: int
@@ -221,14 +221,14 @@ class _ParameterOptions:
 
 
 def step_options(step: type, prefix: str = "", without: Collection[str] = ()) -> Any:
-    """Return a field `Given` of the parameters of a step, such as `ObjectStep`."""
+    """Return a field of type `Given` for the parameters of a step, such as `ObjectStep`."""
     return _parameter_field({"": step}, prefix, without, Given)
 
 
 def method_options(
     methods: Mapping[str, type[AbstractMethod]] = METHODS, without: Collection[str] = ()
 ) -> Any:
-    """Return a field `GivenMethods` of every parameter of every method but some."""
+    """Return a field of type `GivenMethods` for the parameters of all methods, with exceptions."""
     return _parameter_field(methods, "", without, GivenMethods)
 
 
@@ -240,12 +240,12 @@ def _parameter_field(
 
 
 def option_group(group: Any) -> Any:
-    """Return a field of several options: of `group.params`, and what `group.read` makes of them."""
+    """Return a field for the options of `group.params`, with the value of `group.read`."""
     return dataclasses.field(metadata={_KEY: group})
 
 
 def described_by(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
-    """Return the parameters of dataclasses by dotted name, each by the names of its owners."""
+    """Return the parameters of dataclasses by dotted name, then by name of the owner."""
     described: dict[str, dict[str, Parameter]] = {}
     for owner, cls in owners.items():
         for item in describe(cls):
@@ -254,12 +254,12 @@ def described_by(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
 
 
 def dest_of(field: str, name: str) -> str:
-    """Return the name that click has for the value of a parameter of a field."""
+    """Return the click name of the value of a parameter of a field."""
     return f"{field}__{name.replace('.', '__')}"
 
 
 def given_values(field: str, names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is given for the parameters of a field, by name; None for ``none``."""
+    """Return the values given for the parameters of a field, by name; None for ``none``."""
     read = {name: values[dest_of(field, name)] for name in names}
     is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
     not_none = {name: value for name, value in read.items() if value is not None}
@@ -273,9 +273,9 @@ def parameter_option(
     is_shared: bool,
     takes_other_texts: bool = False,
 ) -> click.Option:
-    """Return the option of a parameter, described for each owner that describes it otherwise.
+    """Return the option of a parameter, with each distinct description of its owners.
 
-    With `takes_other_texts` the choices of a text are only proposed.
+    With `takes_other_texts` the choices of a text are only suggestions.
     """
     is_free = takes_other_texts and any(item.hint is str for item in items.values())
     kinds = {"text"} if is_free else {item.kind for item in items.values()}
@@ -336,7 +336,7 @@ def _read_level(text: str) -> float:
 _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "int": ("INT", *READERS["int"]),
     "float": ("FLOAT", *READERS["float"]),
-    "list": ("FLOAT,...", "numbers with commas between", lambda t: np.array(_read_numbers(t))),
+    "list": ("FLOAT,...", "comma-separated numbers", lambda t: np.array(_read_numbers(t))),
     "array": ("FILE", "a file", _read_rows),
     "window": ("ODD[xODD...]", *READERS["window"]),
     "labels": ("LABEL,...", *READERS["labels"]),
@@ -348,11 +348,11 @@ _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "level": ("LEVEL", "a level from 0 to 1", _read_level),
     "text": ("TEXT", "text", str),
 }
-"""Metavar, description and parser of values by kind; the first parser that succeeds counts."""
+"""Metavar, description and parser of values by kind; the first successful parser is used."""
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
-    """A choice, ``none``, or what the kinds say: numbers, a range, the path of an array."""
+    """A choice, ``none``, or a value of a kind: numbers, a range, the path of an array."""
 
     name = "value"
 
@@ -368,7 +368,7 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
-        """Return the value as the first kind that takes it; a choice and ``none`` stay texts."""
+        """Return the value parsed by the first matching kind; choices and ``none`` stay texts."""
         if value in self.choices or value.lower() in self.none:
             return value if value in self.choices else _NONE
         for _, _, read in self.kinds:

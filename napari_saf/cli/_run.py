@@ -1,4 +1,4 @@
-"""``napari-saf run``, what is given for images, and how commands label many, and in tiles."""
+"""``napari-saf run``, the options of images, and labelling of many images or in tiles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import AbstractLargeJob, TileCount, connected, local_client, run_large
 
 GROUPS = (
-    "Groups that labels are to be spread over: the images, the slices along an axis, the pixels "
+    "Groups over which each label is spread: the images, the slices along an axis, the pixels "
     "above a threshold in a channel (T, or automatic), or a label image."
 )
 _FILES: dict[str, dict[str, Any]] = {
@@ -58,17 +58,17 @@ _FILES: dict[str, dict[str, Any]] = {
     "no_data": {
         "type": float,
         "metavar": "VALUE",
-        "help": "Label no pixel of this value, as files without data there have it (-9999). "
-        "[default: as the file says]",
+        "help": "Value of pixels without data (such as -9999), which are not labelled. "
+        "[default: from the file]",
     },
     "seeds": {
         "type": PATH,
         "metavar": "FILE",
-        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+        "help": "Strokes: labels 1, 2, ... in an image of the same size, 0 elsewhere.",
     },
     "groups": {"metavar": "image|axis:N|channel:N[:T]|FILE", "help": GROUPS},
 }
-"""Options of images that may name a file."""
+"""Image options that may be files."""
 _IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side",
                 "full_resolution")  # fmt: skip
 
@@ -78,7 +78,7 @@ _EXTRACTOR_ITEMS = {
     for name, items in described_by(FEATURES).items()
     if all(item.in_form for item in items.values())
 }
-"""The parameters of features that a person chooses, by the names of extractors."""
+"""Feature parameters available as options, by extractor name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,22 +110,22 @@ class _ImageOptions:
 
 
 def image_options(*names: str, **texts: str) -> Any:
-    """Return a field `GivenImages` of how images become problems.
+    """Return a field of type `GivenImages` for the conversion of images to problems.
 
-    `names` are fields of `ImageOptions`, and mask, no_data, seeds and groups, by default all;
-    `texts` are other help texts for some.
+    `names` are fields of `ImageOptions`, or mask, no_data, seeds and groups, by default all;
+    `texts` replace help texts by name.
     """
     return option_group(_ImageOptions(names or (*_IMAGE_NAMES, *_FILES), texts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GivenImages:
-    """What is given for images, by name: of options, files and parameters of features."""
+    """Values given for images, by name: options, files and feature parameters."""
 
     values: dict[str, Any]
 
     def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
-        """Return a network that is given without features, for seeds to choose it; and the rest."""
+        """Return a network given without features, for --choose, and the other values."""
         if "features" in self.values or "weights_file" not in self.values:
             return None, self
         names = {item.name for item in describe(DeepFeatures) if item.in_form}
@@ -136,10 +136,10 @@ class GivenImages:
     def on(
         self, base: ImageOptions | None = None, n_images: int = 1, *, axis_from_file: bool = True
     ) -> tuple[ImageOptions, Companions]:
-        """Return how images become problems: as the given options say, else as `base` does.
+        """Return the conversion of images to problems: the given options, else those of `base`.
 
-        `axis_from_file` says whether the file's own axis of channels counts where none is given.
-        Raise UsageError if a file belongs to one image and there are several.
+        `axis_from_file` is whether to use the channel axis of the file if none is given.
+        Raise UsageError if a file for one image is given with several images.
         """
         options = base or ImageOptions()
         changes = {name: self.values[name] for name in _IMAGE_NAMES if name in self.values}
@@ -158,12 +158,12 @@ class GivenImages:
             axis_from_file=axis_from_file and options.channel_axis is None,
         )
         for name in companions.files if n_images > 1 else ():
-            only = "; only 'finite' suits several" if name == "mask" else ""
+            only = "; only 'finite' applies to several" if name == "mask" else ""
             raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
         return options, companions
 
     def _features(self, options: ImageOptions) -> str | FeatureExtractor:
-        """Return the features, with their given parameters; UsageError for those of others."""
+        """Return the features with the given parameters; UsageError for parameters of others."""
         changes = {name: self.values[name] for name in _EXTRACTOR_ITEMS if name in self.values}
         name = self.values.get("features", options.features_name)
         features = options.features if name == options.features_name else name
@@ -181,26 +181,26 @@ class GivenImages:
 class WritingCommand(AbstractCommand):
     """A command that writes files."""
 
-    overwrite: bool = option(False, "Replace files that are there.")
+    overwrite: bool = option(False, "Replace existing files.")
 
 
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParallelCommand(WritingCommand):
-    """A command whose images or tiles are done by several workers."""
+    """A command whose images or tiles are processed by several workers."""
 
     n_processes: int = option(
-        1, "Images, or tiles, at a time, each in a process of its own with a share of the threads; "
-        "to start one takes seconds; sums over other threads round otherwise, which may turn "
-        "single pixels.", "--jobs", minimum=1, metavar="N")
+        1, "Number of processes, one image or tile each, which share the threads; starting one "
+        "takes seconds; other numbers of threads round differently, which can change pixels.",
+        "--jobs", minimum=1, metavar="N")
     scheduler: str | None = option(
         None, "Use the workers of a dask scheduler, such as tcp://host:8786, for images or tiles, "
-        "in place of --jobs; they must see the same files.", metavar="ADDRESS")
+        "in place of --jobs; they need access to the same files.", metavar="ADDRESS")
     # fmt: on
 
     @contextmanager
     def workers(self, n_processes: int | None = None) -> Iterator[Any]:
-        """Give a client of the scheduler, or of so many processes; None for this process."""
+        """Yield a client of the scheduler or of `n_processes` processes; None for this process."""
         count = n_processes or self.n_processes
         if self.scheduler is None and count == 1:
             yield None
@@ -219,12 +219,12 @@ class LabelCommand(ParallelCommand):
     suffix: str = option(
         ".tif", "Format of the masks in a folder.", "--format", choices=list(io.MASK_SUFFIXES))
     tile: int | None = option(
-        None, "Label in tiles of N pixels a side, whatever the size of the image, into a pyramid "
-        "OUT.ome.zarr, or IMAGE.ome.zarr/labels/NAME; 0: never. [default: from 16 million pixels "
-        "on, if OUT is one of these or a folder; 512 in planes, 96 in volumes]",
+        None, "Label in tiles with a side of N pixels, for images of any size, into a pyramid "
+        "OUT.ome.zarr or IMAGE.ome.zarr/labels/NAME; 0: never. [default: from 16 million pixels, "
+        "if OUT is one of these or a folder; 512 in planes, 96 in volumes]",
         type=click.IntRange(min=0), metavar="N")
     dry_run: bool = option(
-        False, "Of an image in tiles: print tiles, memory, time and disk, write nothing.")
+        False, "For an image in tiles: print tiles, memory, time and disk space, write nothing.")
     # fmt: on
 
     @property
@@ -235,7 +235,7 @@ class LabelCommand(ParallelCommand):
         return "all" if self.tile or self.dry_run else "auto"
 
     def run_jobs(self, task: batch.AbstractTask[Any], jobs: Sequence[batch.Job]) -> int:
-        """Do jobs, and print the outcome of each; return the exit code."""
+        """Run jobs, and print the outcome of each; return the exit code."""
         if self.dry_run and isinstance(task, batch.LabelTask):
             for job in jobs:
                 _print_plan(task.large_job(job), self.n_processes)
@@ -285,34 +285,34 @@ class PipelineCommand(LabelCommand):
     """A command that labels images by a pipeline."""
 
     scaling: bool | Scaling | None = option(
-        None, "Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, what they "
-        "were in the image that a recipe or prototypes come from, or two numbers for all images. "
-        "[default: as the recipe says, else each]",
+        None, "Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, those of "
+        "the first image of a recipe or prototypes, or two numbers for all images. "
+        "[default: from the recipe, else each]",
         type=ParameterValue(["range"], choices=["each", "first"]),
         callback=lambda ctx, param, value: {"each": True, "first": False}.get(value, value))
     probabilities: str | None = option(
-        None, "Beside each mask maps of how much each pixel is of each label (W).",
+        None, "Save maps of the probability of each label beside each mask (W).",
         choices=io.PROBABILITY_SUFFIXES)
     probability: Given = step_options(io.ProbabilityStep, "probability_", without=["suffix"])
     # fmt: on
 
     def probability_step(self, base: io.ProbabilityStep | None) -> io.ProbabilityStep | None:
-        """Return which maps are made, as options say it, else as the `base` of a recipe does."""
+        """Return the maps to save, by the options, else those of the recipe, `base`."""
         step = self.probability.on(base or io.ProbabilityStep())
         if self.probabilities is not None:
             return dataclasses.replace(step, suffix=self.probabilities)
         if base is None and self.probability.values:
-            raise click.UsageError("--probability-...: go with --probabilities")
+            raise click.UsageError("--probability-...: requires --probabilities")
         return None if base is None else step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run(PipelineCommand):
-    """Label images by what was learned on others.
+    """Label images with a model learned on others.
 
-    PROJECT is a project (.napari-saf), or a recipe, a file of prototypes or a patch dictionary.
-    Images may be files, folders or patterns. What an earlier run has done is not done again. Large
-    images are labelled in tiles, into pyramids, but for those by a dictionary.
+    PROJECT is a project (.napari-saf), a recipe, a file of prototypes or a patch dictionary.
+    Images may be files, folders or patterns. Masks of an interrupted run are kept. Large images
+    are labelled in tiles, into pyramids, except with a dictionary.
     """
 
     model: Path = argument("PROJECT")
@@ -353,7 +353,7 @@ def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -
             click.echo(f"{mask}: {counted(count, noun)}, {ending}")
         for text in result.notes:
             note(f"{job.path}: {text}")
-    elif result is not None:  # how well a dictionary rebuilds the image
+    elif result is not None:  # the reconstruction quality of a dictionary
         click.echo(f"{job.masks[0]}: {result:.1f} dB, {outcome.seconds:.1f} s")
     if outcome.state == "failed":
         print_failure(outcome)
@@ -386,6 +386,6 @@ def _print_plan(job: AbstractLargeJob, n_processes: int) -> None:
 
 @contextmanager
 def tile_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give what shows how many tiles are done, and of how many; None without a terminal."""
+    """Yield a callback for the numbers of completed and all tiles; None without a terminal."""
     with progress_bar(title, has_remaining=True) as show:
         yield None if show is None else lambda done, count: show(TileCount(done, count))

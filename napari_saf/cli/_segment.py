@@ -38,9 +38,9 @@ _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.c
 class Segment(PipelineCommand):
     """Label images.
 
-    Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
-    again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
-    pyramid that holds its recipe.
+    A recipe that reproduces the mask is saved beside it; a mask with an equal recipe is kept, so an
+    interrupted run can be resumed. A large image is labelled in tiles, into a pyramid that
+    contains its recipe.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
@@ -53,23 +53,23 @@ class Segment(PipelineCommand):
         "features", "window", "weights", "channel_axis", "max_side", "full_resolution", "mask",
         "no_data", "seeds", "groups")
     choose: bool = option(
-        False, "Let the seeds choose features, scale and how far they reach "
-        "(saf.choose_for_strokes), with the method af, as the Scribbles dock does: what --seeds do "
-        "unless --method, --recipe or --prototypes is given. Options given beside it take "
+        False, "Choose features, scale and reach by the seeds "
+        "(saf.choose_for_strokes), with the method af, as the Scribbles dock does; the default "
+        "with --seeds unless --method, --recipe or --prototypes is given. Other options take "
         "precedence.")
     together: bool = option(
-        False, "One set of labels for all images, instead of each by itself.")
+        False, "Label all images jointly, with one set of labels.")
     level: float | str | None = option(
-        None, "Numbered regions in place of labels: parts of labels cut by colour, merged up to a "
-        f"level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows.", "--regions",
+        None, "Save numbered regions instead of labels: labels divided by colour, merged up to a "
+        f"level from 0, many, to 1, few; {USUAL_LEVEL} if omitted.", "--regions",
         is_flag=False, flag_value=str(USUAL_LEVEL), metavar="[LEVEL|none]",
         type=ParameterValue(["level"], optional=True))
     objects: bool = option(
-        False, "Beside each mask the numbers of single objects and a table of what they measure, "
-        "split where they touch; a recipe may say so, too.")
+        False, "Save numbered objects, split where they touch, and a table of their measures "
+        "beside each mask; a recipe may include this.")
     object_step: Given = step_options(ObjectStep, "object_", without=["by_slice"])
     recipe: Path | None = option(
-        None, "Repeat what a recipe says; options given beside it take precedence.",
+        None, "Run a recipe; other options take precedence.",
         metavar="FILE")
     parameters: GivenMethods = method_options()
     # fmt: on
@@ -84,9 +84,9 @@ class Segment(PipelineCommand):
         return self.run_jobs(task, jobs)
 
     def _pipeline(self, jobs: list[Job]) -> tuple[Pipeline, Any, Any]:
-        """Return how images are labelled, as a recipe says but for what is given; companions.
+        """Return the pipeline by options and recipe, its companions, and digests.
 
-        And the digests of a recipe that is repeated without changes.
+        The digests are those of a recipe that is repeated without changes.
         """
         prototypes = self.parameters.prototypes
         has_seeds = "seeds" in self.image.values
@@ -109,14 +109,14 @@ class Segment(PipelineCommand):
             if expected != features:
                 raise click.UsageError(f"--prototypes: are made of {expected!r}, not {features!r}")
         if self.scaling is False and options.scaling is None:
-            raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
+            raise click.UsageError("--scaling first: requires a recipe or prototypes of an image")
         n_images = sum(len(job.images) for job in jobs)
         options, has_recipe = options.for_others(self.scaling), self.recipe is not None
         options, companions = images.on(options, n_images, axis_from_file=not has_recipe)
         level = self.level
         if base is not None and level is None:
             level = base.level
-        if "prototype_labels" in self.parameters.values:  # names and colours are of other rows
+        if "prototype_labels" in self.parameters.values:  # names and colours belong to other rows
             prototypes = _with_labels(made)
         elif "prototypes" not in self.parameters.values and base is not None and not has_seeds:
             prototypes = base.prototypes
@@ -137,14 +137,14 @@ class Segment(PipelineCommand):
         if step is not None or self.objects:
             return self.object_step.on(step or ObjectStep())
         if self.object_step.values:
-            raise click.UsageError("--object-...: go with --objects")
+            raise click.UsageError("--object-...: requires --objects")
         return None
 
     def _chosen(self, jobs: list[Job], images: GivenImages, deep: Any) -> Pipeline:
-        """Return the settings that seeds choose on an image."""
+        """Return the settings chosen by the seeds of an image."""
         paths = jobs[0].images
         if "seeds" not in images.values or self.recipe is not None:
-            raise click.UsageError("--choose: goes with --seeds, and without --recipe")
+            raise click.UsageError("--choose: requires --seeds, and no --recipe")
         options, companions = images.on(n_images=sum(len(job.images) for job in jobs))
         pipeline = Pipeline(METHODS["saf"](), options)
         if jobs[0].in_tiles:

@@ -378,7 +378,7 @@ def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     try:
         array = np.asarray(vectors)
     except ValueError as error:
-        raise InvalidInput("prototypes: expected rows of equal length") from error
+        raise InvalidInput("prototypes: expected as many numbers each") from error
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
         got = f"{array.dtype} of shape {array.shape}"
         raise InvalidInput(f"prototypes: expected a row of numbers for each, got {got}")

@@ -166,7 +166,7 @@ def check_replaceable(path: Path, suffix: str) -> None:
     """Raise InvalidInput if the path is a folder other than an OME-Zarr."""
     is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
     if suffix == ".ome.zarr" and path.is_dir() and not is_group:
-        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it was not replaced")
+        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
 
 
 def save_binary_masks(

@@ -177,7 +177,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
             matches = map(Path, sorted(glob.glob(str(path))))
             inside = [match for match in matches if _is_image(match) or is_plain_folder(match)]
             if not inside:
-                raise InvalidInput(f"{path}: no image matches this pattern")
+                raise InvalidInput(f"{path}: no image fits this pattern")
             images += find_images(inside)
         elif not is_plain_folder(path):
             images += images_in(path)
@@ -203,7 +203,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
-        raise ValueError("it contains Python objects, which are not loaded") from error
+        raise ValueError("it holds Python objects, which are not loaded") from error
     is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
     n_axes = array.ndim - is_rgb
     names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""
@@ -289,7 +289,7 @@ def _open_tiff(path: Path, request: Request) -> Opened:
         for element in ElementTree.fromstring(file.ome_metadata).iter() if file.is_ome else ():
             name = element.get("FileName")
             if name and not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
-                raise ValueError(f"its pixels are stored outside its folder, in {name}")
+                raise ValueError(f"its pixels are said to be outside its folder, in {name}")
         images = _images_of_tiff(file)
         if not images:
             raise ValueError("it holds no image")
@@ -354,7 +354,7 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
             for tag in map(series.keyframe.tags.get, _GEOREFERENCE_TAGS)
             if tag is not None
         ),
-        notes=(f"{n_missing} of {len(planes)} planes are missing and count as 0",)
+        notes=(f"{n_missing} of {len(planes)} planes are not there and count as 0",)
         * bool(n_missing),
         close=file.close,
     )
@@ -512,7 +512,7 @@ def _open_folder(path: Path, request: Request) -> Opened:
     opened.no_data = _number(dict(first.attrs).get("_FillValue"))
     if missing > 0:
         value = f"{first.fill_value}, as zarr has it"
-        opened.notes = (f"{missing} chunks are missing and count as {value}",)
+        opened.notes = (f"{missing} chunks are not there and count as {value}",)
     return opened
 
 

@@ -31,7 +31,7 @@ from napari_saf.result import MOST_LABELS
 
 _MOST_TAUGHT = 256
 """Maximum number of prototypes in a recipe, unless there are more labels."""
-_GIVEN = "was given as an array, which a recipe cannot store"
+_GIVEN = "was given as an array, which a recipe cannot repeat"
 
 
 class LabelEntry(storage.FileModel):

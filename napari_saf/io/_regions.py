@@ -29,7 +29,7 @@ _LAYOUT = {"na_rep": "nan", "float_format": "%.10g"}
 def number_regions(
     labels: ArrayLike, *, axes: str | None = None, min_pixels: int = 1
 ) -> NDArray[np.int32]:
-    """Number the connected regions of a label image.
+    """Assign a number to each connected region of a label image.
 
     The numbers are those of the column ``region`` of `region_table` with ``connected=True``.
     Pixels that touch at a corner are connected.

@@ -204,7 +204,7 @@ def _measured(
             n_regions += n_rows
         tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
     if not tables:
-        none = f"no region has {min_pixels} pixels or more"
+        none = f"there is none: no region has {min_pixels} pixels or more"
         raise InvalidInput(f"labels: expected a label, {none}")
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 

@@ -28,7 +28,7 @@ def open_zarr(store: CheckedStore, number: int | None = None) -> Opened:
     try:
         group: Any = zarr.open(store, mode="r")
     except FileNotFoundError as error:
-        raise ValueError("no zarr store was found") from error
+        raise ValueError("no zarr store is there") from error
     if not isinstance(group, zarr.Group):
         store.arrays[""] = group
         return _opened([group], "", {}, {})
@@ -109,7 +109,7 @@ def images_of_group(group: zarr.Group) -> list[str]:
 def _member(group: zarr.Group, name: object) -> Any:
     """Return an array or group within a group; raise ValueError for a path outside it."""
     if not isinstance(name, str) or ".." in name.split("/") or name.startswith("/"):
-        raise ValueError(f"level {name!r}: expected a path within the folder")
+        raise ValueError(f"level {name!r}: expected a place within the folder")
     return group[name]
 
 

@@ -307,7 +307,7 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
             # Uncompressed entries cannot be larger than the archive.
             is_packed = info.compress_type == zipfile.ZIP_DEFLATED and is_main
             if not is_packed and info.compress_type != zipfile.ZIP_STORED:
-                raise InvalidInput(f"{info.filename}: unsupported compression")
+                raise InvalidInput(f"{info.filename}: packed in an unknown way")
             most = MOST_JSON_BYTES if is_main else info.compress_size
             if info.file_size > most or info.compress_size > len(content):
                 raise InvalidInput(f"{info.filename}: too large")
@@ -329,13 +329,13 @@ def _from_bytes(content: bytes, home: Path) -> Project:
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
     used = [layer.runs for image in main.images for layer in image.layers]
     if sorted(used) != sorted(entries):
-        raise InvalidInput("layers: expected one entry of runs for each")
+        raise InvalidInput("layers: expected the runs of each, once")
     named = {layer.recipe for image in main.images for layer in image.layers} | {main.applied}
     unknown = named - {"", *recipes}
     if unknown:
         raise InvalidInput(f"recipes: missing entry {min(unknown)!r}")
     if main.current is not None and main.current >= len(main.images):
-        raise InvalidInput(f"current: expected the index of an image, got {main.current}")
+        raise InvalidInput(f"current: expected the number of an image, got {main.current}")
     images = tuple(
         ProjectImage(
             _reference(image.file, home),
@@ -385,7 +385,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     n_axes = len(entry.shape)
     lengths = {len(entry.scale), len(entry.translate)}
     if lengths not in ({0}, {n_axes}):
-        raise InvalidInput(f"{entry.runs}: expected scale and position for each axis")
+        raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
     if not all(0 <= axis < n_axes for axis in entry.place.singletons or ()):
         raise InvalidInput(f"{entry.runs}: expected singletons below {n_axes}")
     classes = {item.label: PaintedClass(item.name, item.color) for item in entry.classes}
@@ -398,7 +398,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         except InvalidInput as error:
             raise InvalidInput(f"{entry.runs}: label {item.label}: {error}") from error
     if len({vectors.shape[1] for vectors in prototypes.values()}) > 1:
-        raise InvalidInput(f"{entry.runs}: expected prototypes of equal length for each label")
+        raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
     fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in entry

@@ -223,7 +223,7 @@ def export_all(
         try:
             path = folder.absolute() / name
             if path.exists() and written.get(path) != content_digest(path):
-                raise InvalidInput(f"{name} already exists, choose another folder")
+                raise InvalidInput(f"{name} is there already, choose another folder")
             lost = _save_mask(path, layer, task.image, project.recipes)
             report((task.entry, FileReference.of(path)))
             left_out |= dict.fromkeys(lost)

@@ -107,7 +107,7 @@ class EncodedLabels:
         n_bytes = self.n_runs * _RUN_BYTES
         n_pixels = math.prod(self.shape)
         if not 0 < self.n_runs <= n_pixels or n_bytes > _MOST_DEFLATED * len(self.content):
-            raise InvalidInput(f"expected at most as many runs as pixels, got {self.n_runs}")
+            raise InvalidInput(f"expected as many runs as pixels at most, got {self.n_runs}")
         unpacker = zlib.decompressobj()
         table = unpacker.decompress(self.content, n_bytes + 1)
         is_complete = len(table) == n_bytes and unpacker.eof and not unpacker.unused_data

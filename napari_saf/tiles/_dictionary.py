@@ -120,7 +120,7 @@ class DictionaryJob(AbstractLargeJob):
         regions = blocks_within(pixels, block, n_blocks)
         strips = [_filled(*pixels.read(region), dictionary)[0] for region in regions]
         if not strips:
-            raise InvalidInput("mask: expected at least one pixel to learn from, got none")
+            raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
         history = label_patches(dictionary, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (dictionary.patch_size // 2) + dictionary.shift_window // 2
         reach += dictionary.receptive_field

@@ -38,7 +38,7 @@ Sent = ImageSource | tuple[Any, ...]
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
 _SMALLER = "choose smaller tiles"
-_BEGINS_ANEW = "--overwrite begins anew"
+_BEGINS_ANEW = "--overwrite starts over"
 _MOST_SENT = 2**26
 """Maximum bytes of an array in memory that is sent to other processes with every tile."""
 
@@ -117,7 +117,7 @@ class AbstractWork(ABC):
         """Write a tile of the finest level; return the number of pixels of each label."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield groups of tiles, each completed before the next; `done` are those of an earlier run."""
+        """Yield groups of tiles, each completed before the next; `done` are from an earlier run."""
         yield self.plan.every_tile()
 
     def read(self, region: Region) -> tuple[Region, NDArray[Any], Any]:
@@ -212,7 +212,7 @@ def iterate_tiles(
                 yield LargeStep(plan, tile, journal.done, n_tiles)
         for image in (job.image, job.auxiliary):
             if isinstance(image, ImageSource) and image.reopened().state != image.state:
-                changed = f"{image.source}: was modified during reading"
+                changed = f"{image.source}: was changed while it was read"
                 raise InvalidInput(f"{changed}; --overwrite starts over")
         sizes = Counter[int]()
         for tile_sizes in journal.done.values():
@@ -240,7 +240,7 @@ def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: b
     """Return the plan of an unfinished run of the same job, or begin a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
         if journal.plan.request != job.request and not goes_on:
-            raise InvalidInput(f"{store.path}: is incomplete, from other settings; {_BEGINS_ANEW}")
+            raise InvalidInput(f"{store.path}: is half made with other settings; {_BEGINS_ANEW}")
         check_same(job, journal.plan.source, store.path)
         return journal.plan
     with proposing("learn from fewer pixels (learn_pixels), or use fewer labels"):
@@ -254,7 +254,7 @@ def check_same(job: AbstractTiledJob, source: Any, path: Path) -> None:
     """Raise InvalidInput if an input file changed since a store was begun."""
     if source != json.loads(json.dumps(job.state)):
         raise InvalidInput(
-            f"{job.image.source}: it, or its mask, was modified after {path} was begun; "
+            f"{job.image.source}: it, or what is read with it, changed since {path} was begun; "
             "--overwrite starts over"
         )
 

@@ -60,9 +60,7 @@ class Work(AbstractWork):
         if self.maps is not None and not done:
             self.maps.create(self.plan.chunk, self.plan.tile)
         elif self.maps is not None and not self.maps.path.exists():
-            raise InvalidInput(
-                f"{self.maps.path}: was removed during the run; --overwrite starts over"
-            )
+            raise InvalidInput(f"{self.maps.path}: was removed meanwhile; --overwrite starts over")
         # No super(): slots=True creates a new class.
         yield from AbstractWork.stages(self, done)
         if self.maps is not None:

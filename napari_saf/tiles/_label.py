@@ -120,9 +120,9 @@ def label_large(
 ) -> LargeLabels:
     """Label an image of any size, tile by tile, into an OME-Zarr pyramid of labels.
 
-    The labels equal those of the same recipe in memory (`Pipeline.run`): the method labels the image
-    at a reduced size, which is read in parts; tiles are then labelled at full resolution as in
-    memory. An interrupted run is resumed.
+    The labels equal those of the same recipe in memory (`Pipeline.run`): the method labels the
+    image at a reduced size, which is read in parts; tiles are then labelled at full resolution as
+    in memory. An interrupted run is resumed.
 
     If the recipe has a level of regions, the mask contains regions, merged on a level of the
     pyramid of at most 4 million pixels, and the labels are saved as ``NAME.kinds.ome.zarr``. If it
@@ -224,7 +224,7 @@ def run_large(
         has_table = recipe is not None and recipe.objects is not None
         for file in (maps, table_path if has_table else None):
             if file is not None and file.exists():
-                raise InvalidInput(f"{file}: already exists; --overwrite replaces it")
+                raise InvalidInput(f"{file}: is there already; --overwrite replaces it")
 
     def run(tiled: AbstractTiledJob, out: Path) -> LargeLabels:
         steps = iterate_large(tiled, out, client=client, overwrite=overwrite, cancelled=cancelled)

@@ -210,7 +210,7 @@ class LargeJob(AbstractLargeJob):
         block = sides_of(pixels.shape, window, None)[0]
         regions = blocks_within(pixels, block, max(1, _MOST_READ // math.prod(block)))
         if not regions:
-            raise InvalidInput("mask: expected at least one pixel to label, got none")
+            raise InvalidInput("mask: expected pixels to label, none of them is within it")
         nodes = np.zeros([1] * len(window), np.uint8)
         grid = CoarseGrid(GridGraph(nodes.shape, window=1), pixels.shape)
         image = ReducedImage(grid, pixels, nodes)

@@ -53,14 +53,14 @@ class LabelStore:
             io.check_suffix(path, [".ome.zarr"])
 
     def check_apart(self, *read: object) -> None:
-        """Raise InvalidInput if an input image is inside the store, or the store inside an input."""
+        """Raise InvalidInput if an input image is inside the store, or the store inside it."""
         store = Path(os.path.realpath(self.path))
         for image in read:
             if isinstance(image, io.ImageSource) and image.file is not None:
                 source = Path(os.path.realpath(image.file))
                 is_within = source in store.parents and store.parent.name != "labels"
                 if is_within or source == store or store in source.parents:
-                    raise InvalidInput(f"{self.path}: the result would overwrite its input")
+                    raise InvalidInput(f"{self.path}: the result would replace what it is made of")
                 if source in store.parents and image.is_reordered:
                     raise refusal(Strategy.TILES_ON_DISK, "axis order", path=self.path)
 
@@ -73,11 +73,11 @@ class LabelStore:
         if summary is None and (not self.path.exists() or _is_empty(self.path)):
             return None
         if summary is None:
-            raise InvalidInput(f"{self.path}: already exists, and is no tiled mask; {_REPLACES}")
+            raise InvalidInput(f"{self.path}: is there already, and is no tiled mask; {_REPLACES}")
         if summary.get("finished") is None:
             return None
         if summary.get("request") != request:
-            raise InvalidInput(f"{self.path}: already exists, from another run; {_REPLACES}")
+            raise InvalidInput(f"{self.path}: is there already, from another run; {_REPLACES}")
         return summary
 
     def is_finished(self, job: Any) -> bool:
@@ -95,7 +95,7 @@ class LabelStore:
     def remove(self) -> None:
         """Remove the store; raise InvalidInput if the path is not a zarr store."""
         if self.path.exists() and not io.is_zarr(self.path):
-            raise InvalidInput(f"{self.path}: is not a zarr store; it was not removed")
+            raise InvalidInput(f"{self.path}: is no zarr store; it stays as it is")
         storage.remove_path(self.journal)
         storage.remove_path(self.path)
 
