@@ -312,7 +312,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
                 if _digest(io.read_labels(mask).array) not in [labels[k] for labels in digests]:
-                    raise InvalidInput(f"{mask}: was modified since it was saved; {_REPLACES}")
+                    raise InvalidInput(f"{mask}: was changed since it was made; {_REPLACES}")
 
     @contextmanager
     def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:

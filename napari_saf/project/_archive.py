@@ -297,7 +297,7 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
     """Return the JSON values and the other entries of an archive; InvalidInput if damaged."""
     digest = hashlib.sha256(content[:-_N_DIGITS]).hexdigest().encode()
     if digest != content[-_N_DIGITS:]:
-        raise InvalidInput("not a project file, or damaged or modified by another program")
+        raise InvalidInput("no project, or one that is damaged or was changed by another program")
     entries: dict[str, bytes] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for info in archive.infolist():

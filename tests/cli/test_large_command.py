@@ -124,7 +124,7 @@ def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
     monkeypatch.setattr(_cluster, "_PATIENCE", "1s")
     address = "tcp://127.0.0.1:9"
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", "--scheduler", address)
-    assert cli(*run).is_error(address, "no scheduler")
+    assert cli(*run).is_error(address, "no dask scheduler")
 
 
 def test_an_image_behind_a_url(cli, scan, tmp_path):

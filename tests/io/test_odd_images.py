@@ -128,7 +128,7 @@ def write_objects(path):
         ("a.tif", write_lab, "CIELAB colours; save it as RGB"),
         ("a.tif", write_ycbcr, "YCbCr colours; save it as RGB"),
         ("a.ome.zarr.zip", write_zip, "an archive .*: unpack it"),
-        ("a_seg.npy", write_objects, "Python objects, which are not opened"),
+        ("a_seg.npy", write_objects, "Python objects, which are not loaded"),
     ],
 )
 def test_what_would_be_read_wrong_is_refused_in_words(tmp_path, name, write, words):

@@ -124,7 +124,7 @@ def test_a_link_to_an_endless_file_is_no_image(folder):
     path.symlink_to("/dev/zero")
     project = saf.load_project(folder / "p.napari-saf")
     assert states(project) == ["changed", "found"]
-    with pytest.raises(saf.InvalidInput, match="it is no file"):
+    with pytest.raises(saf.InvalidInput, match="it is not a regular file"):
         content_digest(path)
 
 
