@@ -119,7 +119,8 @@ def joined(measures: list[saf.ObjectMeasures], kept: NDArray[np.bool_]) -> saf.O
 def balanced(truth: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     """Return the balanced accuracy on things that have a class."""
     has_class = truth > 0
-    return saf.metrics.score_classes(labels[has_class], truth[has_class]).balanced_accuracy
+    pairs = labels[has_class].tolist(), truth[has_class].tolist()
+    return saf.metrics.score_classes(*pairs).balanced_accuracy
 
 
 def peers() -> dict[str, Callable[[], Any]]:
