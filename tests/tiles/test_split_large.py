@@ -78,7 +78,7 @@ def test_the_table_is_that_of_the_whole_image(tmp_path):
     assert np.allclose(again.scale, 0.5)
 
 
-@pytest.mark.parametrize("axes", ["yx", "zyx", "tyx"])
+@pytest.mark.parametrize("axes", ["yx", pytest.param("zyx", marks=pytest.mark.exhaustive), "tyx"])
 def test_measures_and_classes_of_tiles_are_those_of_the_whole_image(
     tmp_path, monkeypatch, threads, axes
 ):

@@ -85,7 +85,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_full_resolution, "_MOST_AT_ONCE", 2**15)
 
 
-FEW = ("first click", "in full", "reduced volume", "groups")
+FEW = ("first click", "in full", "groups")
 PARAMS = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in CASES]
 
 
@@ -102,8 +102,8 @@ def test_tiles_have_the_labels_of_memory(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *[("first click", "array"), ("stack", "finite"), ("in full", "array")],
-        pytest.param("colour", "finite", marks=pytest.mark.exhaustive),
+        *[("first click", "array"), ("in full", "array")],
+        *[pytest.param(n, "finite", marks=pytest.mark.exhaustive) for n in ("stack", "colour")],
     ],
 )
 def test_masks_have_the_labels_of_memory(tmp_path: Path, name: str, kind: str) -> None:
@@ -119,6 +119,7 @@ def test_masks_have_the_labels_of_memory(tmp_path: Path, name: str, kind: str) -
     assert (found.labels[:] == expected).mean() >= 0.9999
 
 
+@pytest.mark.exhaustive
 def test_it_does_not_matter_where_it_is_stopped_and_how_large_tiles_are(tmp_path: Path) -> None:
     image, recipe = CASES["first click"]
     expected: Any = recipe.run(image).labels
