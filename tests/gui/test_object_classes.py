@@ -256,6 +256,14 @@ def test_objects_of_a_project_are_taken_along(dock, model, settle):
     by_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
     assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE
 
+    # classes of a chosen layer may arrive before its table
+    table = dict(dock.table.model.table)
+    dock.canvas.follow(other)
+    dock.classes.changed.emit([key])
+    assert [*dock.table.model.table] == [*table]
+    shown = other.colormap.map(numbers[8, 8::20].astype(numbers.dtype))
+    assert np.allclose(shown[:, :3], COLORS[np.array(TRUE) - 1], atol=0.01)
+
 
 def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     pytest.importorskip("laptrack")

@@ -39,7 +39,8 @@ class ClassLayers(QObject):
     ) -> None:
         super().__init__(section)
         self._viewer, self._section, self._tools = viewer, section, tools
-        self._canvas, self._table, self._measured = canvas, table, Measures()
+        self._canvas, self._table = canvas, table
+        self._measured: tuple[str, Measures] = "", {}  # key of a layer, and its measures
         self.fold = create_fold("Classes", section)
         self.fold.toggled.connect(self._on_folded)
         canvas.numbered.connect(section.choose_label)
@@ -50,8 +51,8 @@ class ClassLayers(QObject):
 
     def show_table(self, table: Measures) -> None:
         """Show a table of object measures with the class columns."""
-        self._measured = table
         layer = self._canvas.layer
+        self._measured = key_of(layer), table
         layer.features = {"index": table.get("object", np.zeros(0, int)), **table}
         self._show([key_of(layer)])
 
@@ -101,14 +102,14 @@ class ClassLayers(QObject):
             key = key_of(layer)
             if key not in keys:
                 continue
-            classified = self._section.classified_of(key)
+            classified, columns = self._section.classified_of(key), Measures()
             if classified is not None and "object" in layer.features:
                 columns = classified.columns(layer.features["object"].to_numpy())
                 for name, column in columns.items():
                     layer.features[name] = column  # setting the whole table is slow in napari
-            if layer == self._canvas.layer:
-                class_columns = {} if classified is None or not self._measured else columns
-                self._table.show_table({**self._measured, **class_columns})
+            measured_key, measured = self._measured
+            if layer == self._canvas.layer and key == measured_key:
+                self._table.show_table({**measured, **columns})
                 self.color()
             else:
                 numbers = np.zeros(0, int) if classified is None else classified.numbers
