@@ -128,7 +128,7 @@ def test_the_recipe_names_the_source(image):
         (np.ones((6, 5), int), "groups: expected the image's shape"),
         (np.ones((5, 6)), "groups: expected whole numbers"),
         (-np.ones((5, 6), int), "groups: expected 0, 1, 2"),
-        (np.zeros((5, 6), int), "groups: expected at least one"),
+        (np.zeros((5, 6), int), "groups: expected one that is not 0"),
     ],
 )
 def test_bad_groups_are_refused(image, groups, said):

@@ -114,6 +114,15 @@ def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
 
 
+def test_layers_are_put_away_at_once(model, dock):
+    """napari collects garbage after each removal, or each batch of them."""
+    model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
+    batches = []
+    model.layers.events.end_batch.connect(lambda event: batches.append(len(model.layers)))
+    dock.images.go_to_next()
+    assert batches == [0] and names(model) == ["1"]
+
+
 def test_labels_that_no_project_holds_stay_in_the_viewer(model, dock):
     model.add_labels(-np.eye(SIDE, dtype=np.int32), name="negative")
     model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
@@ -317,7 +326,7 @@ def test_the_docks_of_a_project_open_in_tabs(window, open_dock, folder, tmp_path
     assert not dock.visibleRegion().isEmpty()
 
 
-def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
+def test_strokes_on_all_images_teach_together(model, dock, scribbles, tmp_path, settle):
     """Each image shows two of four classes; all four are found on the third one."""
     paint(scribbles, c1=4, c2=24)
     dock.images.go_to_next()
@@ -330,6 +339,11 @@ def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     labels = model.layers[-1].data
     corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
     assert sorted(np.unique(corners)) == [1, 2, 3, 4]
+    project = save(dock, tmp_path / "p", settle)
+    for image in project.images:
+        expected = project.recipe.run(saf.read_image(image.file.path).array).labels
+        stored = [layer for layer in image.layers if layer.kind == "labels"][-1]
+        np.testing.assert_array_equal(stored.pixels.to_array(), expected)
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):

@@ -81,9 +81,8 @@ def test_dock_commands_and_python_find_the_same_objects(
     settle(dock)
     assert dock.choices.kinds.ticked == [2]
     dock.choices.image.choose(model.layers["photo"])
-    assert (
-        dock.choices.uncertainty.value is None
-    )  # that of the run, though there are images that fit
+    # that of the run, though there are images that fit
+    assert dock.choices.uncertainty.value is None
     for choice in (None, uncertain) if by_uncertainty else ("none",):
         dock.choices.uncertainty.choose(choice)
         dock.start()

@@ -79,8 +79,8 @@ def test_pixels_that_are_not_labelled_need_not_count(section, click_score):
 
 def test_classes_are_those_of_the_table_of_a_layer(layers, section, click_score):
     names = ["light", "dark", "dark"]
-    for layer, own in zip(layers, (names[::-1], names), strict=True):
-        layer.features = {"index": [1, 2, 3], "class": own}
+    for layer, classes in zip(layers, (names[::-1], names), strict=True):
+        layer.features = {"index": [1, 2, 3], "class": classes}
     table = click_score("classes")
     rows = dict(zip(table["measure"], table["value"], strict=True))
     assert rows["light as dark"] == rows["dark as dark"] == 1 and rows["balanced accuracy"] == 0.5

@@ -241,7 +241,7 @@ def test_names_must_end_as_dictionaries_do(tmp_path):
 @pytest.mark.parametrize(("size", "scaling"), [(1e38, (0, 1)), (1e15, (-1e30, 1e30))])
 def test_atoms_too_large_for_an_image_are_refused(tmp_path, size, scaling):
     atoms = np.full((3, 3, 3, 1), size, np.float32)
-    with pytest.raises(saf.InvalidInput, match="atoms: expected numbers"):
+    with pytest.raises(saf.InvalidInput, match="atoms: expected"):
         saf.PatchDictionary(atoms=atoms, usage=np.ones(3, int), scaling=Scaling(*scaling))
 
 

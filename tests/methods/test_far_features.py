@@ -62,7 +62,7 @@ def test_prototypes_that_are_given_may_be_far_from_the_origin():
 def test_features_too_small_are_refused(name):
     small = METHODS[name].run(problem_of(1e-15 * clouds()), max_iterations=10)
     assert np.isfinite(small.assignment).all()
-    with pytest.raises(saf.InvalidInput, match=r"features: expected numbers of 3.1e-16 and more"):
+    with pytest.raises(saf.InvalidInput, match=r"features: expected numbers of 3.1e-16 or more"):
         METHODS[name].run(problem_of(1e-20 * clouds()))
 
 

@@ -156,8 +156,8 @@ class CompareWidget(DockBase):
         self.results = self.outcome = None
 
     def _begin(self, job: ComparisonJob) -> None:
-        is_given = "window" not in self.choice.axis_names
-        uses_scale = is_given and any(variant.method.uses_window for variant in job.variants)
+        is_fixed = "window" not in self.choice.axis_names
+        uses_scale = is_fixed and any(variant.method.uses_window for variant in job.variants)
         self._scale_note = self.input.read().scale_note() if uses_scale else ""
         self._side.leave()
         if self.results is not None:

@@ -130,9 +130,9 @@ class RecordedRuns:
 
     def forget(self, runs: Sequence[RecordedRun]) -> None:
         """Forget runs except running ones."""
-        gone = [run for run in runs if not run.is_running]
-        self.runs = [run for run in self.runs if run not in gone]
-        self._on_forgotten(gone)
+        finished = [run for run in runs if not run.is_running]
+        self.runs = [run for run in self.runs if run not in finished]
+        self._on_forgotten(finished)
 
 
 def history_of(layer: Any) -> History | None:

@@ -140,7 +140,6 @@ class ExportWidget(DockBase):
             "writing",
             partial(write_files, request),
             partial(self._on_written, request),
-            self.panel.show_task,
             stopped_text="stopped: nothing was saved",
         )
 

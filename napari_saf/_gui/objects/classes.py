@@ -184,11 +184,9 @@ class ClassSection(QWidget):
 
         `clicks` and `names` replace the stored ones, for a new set of objects.
         """
-        before, self.current = self.images.get(key), key
-        is_other = clicks is not None or before is None
-        tracks = None if is_other or before is None else before.tracks
-        classified = None if is_other or before is None else before.classified
-        self.images[key] = ClassImage(measure, tracks, classified=classified)
+        image = self.images.get(key) if clicks is None else None
+        kept = (None, None) if image is None else (image.tracks, image.classified)
+        self.images[key], self.current = ClassImage(measure, kept[0], classified=kept[1]), key
         self._take_clicks(key, clicks, names)
         self._update()
 
@@ -224,8 +222,8 @@ class ClassSection(QWidget):
         label, objects = self.label, {number for number in objects if number}
         if label is None or not objects or self.current not in self.images:
             return False
-        besides = self.images[self.current].same_tracks(objects)
-        self.state.click(self.current, objects, label, besides)
+        linked = self.images[self.current].same_tracks(objects)
+        self.state.click(self.current, objects, label, linked)
         self._after_click()
         return True
 
@@ -363,8 +361,8 @@ class ClassSection(QWidget):
     def _show(self, label: int | None = None) -> None:
         """Show classes with their counts over all images, and select one."""
         state = self.state
-        earlier = [x.classified.classes for x in self.images.values() if x.classified is not None]
-        classes = np.concatenate([np.zeros(0, int), *earlier])
+        classified = [x.classified for x in self.images.values() if x.classified is not None]
+        classes = np.concatenate([np.zeros(0, int), *(x.classes for x in classified)])
         with signals_blocked(self.table):
             self.table.setRowCount(len(state.names))
             for row, (number, name) in enumerate(state.names.items()):
@@ -404,13 +402,13 @@ class ClassSection(QWidget):
             self.lasso_toggled.emit(False)
         text = ""
         if learned is not None:
-            where = sum(map(bool, self.state.clicks.values()))
+            n_images = sum(map(bool, self.state.clicks.values()))
             share = (
                 ""
                 if learned.agreement is None
                 else f"{100 * learned.agreement:.0f} % of clicks right"
             )
-            images = f"clicks on {counted(where, 'image')}" if where > 1 else ""
+            images = f"clicks on {counted(n_images, 'image')}" if n_images > 1 else ""
             text = ": ".join(
                 filter(None, [learned.method, ", ".join(filter(None, [share, images]))])
             )

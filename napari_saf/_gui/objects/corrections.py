@@ -125,7 +125,7 @@ class CorrectionTools(QObject):
     def refresh(self) -> None:
         """Enable the buttons that apply to the selection."""
         editor, n_chosen = self.editor, len(self._table.selected)
-        able = {
+        is_possible = {
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,
             "keep": self._table.filter.gate is not None,
@@ -134,7 +134,7 @@ class CorrectionTools(QObject):
         }
         is_free = editor is not None and not self._panel.is_busy
         for name, button in self.buttons.items():
-            button.setEnabled(is_free and able.get(name, True))
+            button.setEnabled(is_free and is_possible.get(name, True))
 
     def leave(self) -> None:
         """Close the objects."""
@@ -147,12 +147,12 @@ class CorrectionTools(QObject):
         editor = self.editor
         if editor is None or self._panel.is_busy:
             return
-        numbers = editor.split_by
+        parameters = editor.split_by
         with self._panel.showing_errors():
             call(editor)
             self._canvas.layer.refresh()
             self._panel.note(words)
-        if editor.split_by != numbers:
+        if editor.split_by != parameters:
             self.fitted.emit(*editor.split_by)
         self._on_corrected()
 

@@ -57,8 +57,11 @@ class ObjectsWidget(DockBase):
         self.tools = CorrectionTools(self.panel, self.canvas, self.table, self.choices.kinds)
         self.classes = ClassSection(self.panel.background, self.panel.note)
         self.class_layers = ClassLayers(viewer, self.classes, self.canvas, self.table, self.tools)
-        own = {"split": self.panel.run_button, "track": track, "save": save}
-        self.buttons: dict[str, QPushButton] = self.tools.buttons | own
+        self.buttons: dict[str, QPushButton] = self.tools.buttons | {
+            "split": self.panel.run_button,
+            "track": track,
+            "save": save,
+        }
         self._opened: dict[str, OpenObjects] = {}  # by objects layer
         self._preview = QTimer(self, singleShot=True, interval=PATIENCE)
         edits = [*self.tools.buttons.values(), save]
@@ -151,9 +154,9 @@ class ObjectsWidget(DockBase):
 
     def _show(self, source: Source, parts: Parts, joined: tuple[Objects, Measures]) -> None:
         objects, table = joined
-        before, editor = self.tools.open, ObjectEditor(objects, *self.choices.numbers)
+        previous, editor = self.tools.open, ObjectEditor(objects, *self.choices.numbers)
         numbers = source.in_layer(editor.labels)
-        is_other = before is None or before.source.layer is not source.layer
+        is_other = previous is None or previous.source.layer is not source.layer
         self.canvas.show(source.layer, numbers, self.choices.fits, anew=is_other)
         self._open(OpenObjects(source, editor, parts))
         self.layer.metadata[OBJECTS_KEY] = editor.kinds
@@ -171,8 +174,8 @@ class ObjectsWidget(DockBase):
         layer = None if labels is None else self.canvas.find(labels)
         if layer is not None and layer != self.layer:
             self.canvas.follow(layer)
-            known = self._opened.get(key_of(layer))
-            self._open(known or OpenObjects.stored(layer, self.choices.source()))
+            opened = self._opened.get(key_of(layer))
+            self._open(opened or OpenObjects.stored(layer, self.choices.source()))
             self._measure()
         self._refresh()
 

@@ -77,7 +77,7 @@ class ObjectForm(QObject):
         self.labels.layer_changed.connect(self.take_labels)
         self.image.layer_changed.connect(self.image_changed)
         for signal in (self.uncertainty.layer_changed, self.kinds.itemChanged, self.slices.toggled):
-            signal.connect(self._on_kinds_changed)
+            signal.connect(self.kinds_changed)
 
     @property
     def sections(self) -> list[QWidget]:
@@ -142,9 +142,6 @@ class ObjectForm(QObject):
     def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:
         self.kinds.show_labels(labels, *counted)
         self.labels_changed.emit()
-
-    def _on_kinds_changed(self, *changed: object) -> None:
-        self.kinds_changed.emit()
 
 
 def is_kinds(layer: Any) -> bool:

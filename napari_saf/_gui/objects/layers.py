@@ -94,11 +94,11 @@ class Source:
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         region = None if image is None else image_region(layer, image)
         world = world_affine(layer)
-        lying = {
+        coordinates = {
             "scale": scale_of(world, axes),
             "units": [str(layer.units[axis]) for axis in axes],
         }
-        placed = lying | {
+        placed = coordinates | {
             "channel_axis": None if region is None else region[1],
             "axis": 0 if by_slice and len(axes) > 2 else None,
         }
@@ -111,7 +111,7 @@ class Source:
             _uncertainty_reader(layer, uncertainty),
             placed,
             steps_of(layer, axes).sizes,
-            lying | {"origin": origin_of(world, axes), "place": place_entry(layer)},
+            coordinates | {"origin": origin_of(world, axes), "place": place_entry(layer)},
         )
 
     def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
@@ -209,10 +209,10 @@ def stored_objects(
     layer: Labels, numbers: NDArray[np.integer[Any]], names: Mapping[int, str]
 ) -> Objects:
     """Return the objects of a layer; those painted since have kind 0."""
-    own, kinds = numbers.astype(np.uint32), layer.metadata[OBJECTS_KEY]
-    lower_numbers(own, len(kinds))
-    n_more = max(0, int(own.max(initial=0)) + 1 - len(kinds))
-    return Objects(own, np.pad(kinds, (0, n_more)), names)
+    labels, kinds = numbers.astype(np.uint32), layer.metadata[OBJECTS_KEY]
+    lower_numbers(labels, len(kinds))
+    n_painted = max(0, int(labels.max(initial=0)) + 1 - len(kinds))
+    return Objects(labels, np.pad(kinds, (0, n_painted)), names)
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"

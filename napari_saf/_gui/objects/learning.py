@@ -38,16 +38,16 @@ class ClassClicks:
         return number
 
     def click(
-        self, image: str, objects: Collection[int], label: int, besides: Collection[int] = ()
+        self, image: str, objects: Collection[int], label: int, linked: Collection[int] = ()
     ) -> None:
         """Assign a class to objects, or remove it if all of them have it.
 
-        Clicks on the objects `besides`, of the same tracks, are removed.
+        Clicks on the objects `linked` to them by tracks are removed.
         """
         self._earlier.append({key: dict(clicks) for key, clicks in self.clicks.items()})
         clicks = self.clicks.setdefault(image, {})
         is_off = all(clicks.get(number) == label for number in objects)
-        for number in (*objects, *besides):
+        for number in (*objects, *linked):
             clicks.pop(number, None)
         if not is_off:
             clicks |= dict.fromkeys(objects, label)
@@ -87,9 +87,13 @@ class ClassImage:
 
     def classify(self, classes: ObjectClasses) -> ClassImage:
         """Return the image, which must be measured, with its objects classified."""
-        space, basis = self.space, self.space_of
-        is_same = basis is not None and basis.groups == classes.groups
-        if space is None or basis is None or not is_same or basis.centre is not classes.centre:
+        space, previous = self.space, self.space_of
+        if (
+            space is None
+            or previous is None
+            or previous.groups != classes.groups
+            or previous.centre is not classes.centre
+        ):
             space = classes.space(_measures(self))
         classified = classes.classify(space, self.tracks)
         return dataclasses.replace(self, classified=classified, space=space, space_of=classes)
@@ -122,15 +126,15 @@ def learn_from(
     """Learn classes from all images with the measures of the current one, and classify it."""
     clicked = [key for key, chosen in clicks.items() if chosen and key in images]
     measured = {key: images[key].measured(cancelled) for key in dict.fromkeys([current, *clicked])}
-    several, chosen_in = [], []
+    training, training_clicks = [], []
     for key, image in measured.items():
         measures = _measures(image)
         present = {*measures.numbers.tolist()}
         chosen = {n: label for n, label in clicks.get(key, {}).items() if n in present}
         if chosen and _are_alike(image, measured[current]):
-            several.append(measures)
-            chosen_in.append(chosen)
-    classes = learn(several, chosen_in)
+            training.append(measures)
+            training_clicks.append(chosen)
+    classes = learn(training, training_clicks)
     if classes is not None:
         measured[current] = measured[current].classify(classes)
     return Learned(classes, measured)

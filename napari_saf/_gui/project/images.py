@@ -157,8 +157,8 @@ class ImagesSection(QWidget):
         for entry in self.model.entries:
             if entry.picture is None and entry.layer is not None:
                 entry.picture = entry.layer.thumbnail[..., :3]
-        there = [entry for entry in self.model.entries if entry.state != "missing"]
-        first = next((entry for entry in there if entry.picture is None), None)
+        entries = [entry for entry in self.model.entries if entry.state != "missing"]
+        first = next((entry for entry in entries if entry.picture is None), None)
         if first is not None and not self._panel.background.is_running("picture"):
             make = partial(thumbnail_of, first.path)
             self._panel.background.run("picture", make, partial(self._show_picture, first))

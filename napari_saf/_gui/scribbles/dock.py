@@ -188,9 +188,9 @@ class ScribblesWidget(DockBase):
         elif self._results.why_disabled:
             self._results.clear_labels()
         else:
-            goes_on = self.warm_start.isChecked() or self.automatic.corrects
+            continues = self.warm_start.isChecked() or self.automatic.corrects
             with self.panel.showing_errors():
-                self.controller.start(self._results.request(goes_on, self.automatic.note))
+                self.controller.start(self._results.request(continues, self.automatic.note))
 
     def _follow_strokes(self) -> None:
         """Update the labels, unless they follow the current strokes."""

@@ -301,8 +301,8 @@ class StrokeResults(QObject):
         self.give_way(result)
         return result
 
-    def request(self, goes_on: bool, note: str) -> RunJob:
-        """Return the job of a run, which continues from the current labels if `goes_on`."""
+    def request(self, continues: bool, note: str) -> RunJob:
+        """Return the job of a run, which `continues` from the current labels or starts anew."""
         method, job = self._form.read(), self.job()
         result = self.begin(job.pixels.index)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
@@ -313,7 +313,7 @@ class StrokeResults(QObject):
             result.live.placement,
             live=result.live,
             strokes=result.strokes,
-            start=result.warm_start if goes_on else None,
+            start=result.warm_start if continues else None,
             note="\n".join(filter(None, notes)),
         )
 
