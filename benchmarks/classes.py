@@ -232,7 +232,7 @@ def screen(n_objects: int) -> None:
     times = []
     for k in range(40):
         if k == 20:  # measures and method are chosen
-            wait(lambda: section.taught.agreement is not None and not background.is_busy)
+            wait(lambda: section.learned.agreement is not None and not background.is_busy)
             section._choice.setInterval(10**6)
         if section.label != kinds[divmod(k, side)]:
             section.choose_label(int(kinds[divmod(k, side)]))
@@ -249,7 +249,7 @@ def screen(n_objects: int) -> None:
         wait(lambda: not background.is_busy)
     clock, processor, main_thread = np.median(times, axis=0)
     print(
-        f"{len(dock.tools.editor.numbers)} objects by {section.taught.method}: from a click to the "
+        f"{len(dock.tools.editor.numbers)} objects by {section.learned.method}: from a click to the "
         f"frame {clock:.0f} ms on the clock, {processor:.0f} ms of processor time, "
         f"{main_thread:.0f} ms of it of the main thread"
     )

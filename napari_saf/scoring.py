@@ -93,8 +93,7 @@ def score(
     kind : str
         ``"pixels"``, see `metrics.score_pixels`; ``"objects"``, see `metrics.score_objects`;
         ``"classes"`` of objects that match at an intersection over union of .5, see
-        `metrics.score_classes`; ``"tracks"``, see
-        `metrics.score_tracks`.
+        `metrics.score_classes`; ``"tracks"``, see `metrics.score_tracks`.
     ignore : int, optional
         Class of the truth whose pixels are ignored. For pixels only.
     classes, true_classes : mapping of int to str, optional
@@ -159,7 +158,7 @@ def _classified(
     objects = label(labels)
     numbers, first = np.unique(objects, return_index=True)
     pairs = zip(numbers.tolist(), labels.ravel()[first].tolist(), strict=True)
-    return objects, {number: f"class {own}" for number, own in pairs if number}
+    return objects, {number: f"class {value}" for number, value in pairs if number}
 
 
 def _track_errors(

@@ -62,7 +62,7 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     return tuple(digests)
 
 
-def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
+def compare_digests(digest: Sequence[str], recorded: Sequence[str]) -> str:
     """Return a message on whether labels match those of a recipe, by their `label_digest`.
 
     Examples
@@ -72,11 +72,11 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
     'labels match those of the recipe (64 of 64 blocks)'
     """
     n_blocks = 2**_N_HALVINGS
-    pairs = as_list(own, "digest"), as_list(recorded, "digest")
-    for digest in pairs:
-        if len(digest) != n_blocks or not all(isinstance(item, str) for item in digest):
-            raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
-    changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
+    both = as_list(digest, "digest"), as_list(recorded, "digest")
+    for checksums in both:
+        if len(checksums) != n_blocks or not all(isinstance(item, str) for item in checksums):
+            raise InvalidInput(f"digest: expected {n_blocks} checksums, got {checksums!r:.60}")
+    changed = [str(k) for k, pair in enumerate(zip(*both, strict=True), 1) if len({*pair}) > 1]
     if not changed:
         return f"labels match those of the recipe ({n_blocks} of {n_blocks} blocks)"
     text = f"labels differ from those of the recipe in {len(changed)} of {n_blocks} blocks"

@@ -292,15 +292,15 @@ class ClassifiedObjects:
         napari-feature-classifier and `regionprops_table`; ``class`` and ``class_uncertainty``.
         Objects without a class get 0, "" and NaN.
         """
-        own = np.asarray(numbers)
-        rows = np.searchsorted(self.numbers, own).clip(max=len(self.numbers) - 1)
-        is_there = self.numbers[rows] == own
+        labels = np.asarray(numbers)
+        rows = np.searchsorted(self.numbers, labels).clip(max=len(self.numbers) - 1)
+        is_classified = self.numbers[rows] == labels
         spelled = [self.names.get(k, f"class {k}") for k in self.classes[rows].tolist()]
         return {
-            "label": own,
-            "prediction": np.where(is_there, self.classes[rows], 0),
-            "class": np.where(is_there, np.array(spelled, dtype=object), ""),
-            "class_uncertainty": np.where(is_there, self.uncertainty[rows].astype(float), np.nan),
+            "label": labels,
+            "prediction": np.where(is_classified, self.classes[rows], 0),
+            "class": np.where(is_classified, np.array(spelled, dtype=object), ""),
+            "class_uncertainty": np.where(is_classified, self.uncertainty[rows], np.nan),
         }
 
     def as_kinds(self, objects: AnyObjects) -> AnyObjects:

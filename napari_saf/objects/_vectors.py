@@ -299,8 +299,8 @@ def _parts_in_memory(frame: NDArray[Any], work: VectorWork) -> list[Part]:
         return []
     if work.needs_whole or frame.size <= 4 * _TILE[frame.ndim] ** frame.ndim:
         return [Part(tuple(slice(0, side) for side in frame.shape), numbers)]
-    found = ndimage.find_objects(_ranks(frame, numbers))
-    boxes = np.array([[(side.start, side.stop) for side in box] for box in found])
+    slices = ndimage.find_objects(_ranks(frame, numbers))
+    boxes = np.array([[(side.start, side.stop) for side in box] for box in slices])
     return work.parts(frame.shape, numbers, boxes)
 
 

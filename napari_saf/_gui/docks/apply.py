@@ -211,7 +211,7 @@ class ApplyDialog(QDialog):
             self.take_brightness(job.image_job.options)
 
     def _ask_to_save(self) -> None:
-        start = str(Path.cwd() / "taught.prototypes.json")
+        start = str(Path.cwd() / "learned.prototypes.json")
         ask_for_path(self, "Save classifier", start, PROTOTYPE_FILTER, self.save_to)
 
     def _on_chosen(self, *changed: object) -> None:
