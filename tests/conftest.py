@@ -4,14 +4,18 @@ import gc
 import importlib.util
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+# Without these napari takes its functions in Python: numba compiles for each process anew.
+sys.modules["napari.layers.shapes._accelerated_triangulate_numba"] = None
+
 _ANY = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("untimed", **_ANY)
+settings.register_profile("untimed", **_ANY, max_examples=50)
 settings.register_profile(
     "fuzz",
     **_ANY,

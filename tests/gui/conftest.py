@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import threading
+import weakref
 
 import napari.settings
 import npe2
@@ -13,6 +15,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari._qt.widgets.qt_welcome import QtWelcomeWidget
 from napari.components import ViewerModel
+from napari.utils.events import EventEmitter
 
 from napari_saf._gui.forms import image_input
 from napari_saf._gui.segment import regions
@@ -52,6 +55,23 @@ def no_tips(monkeypatch):
 def readers():
     """The readers of napari, which a model of a viewer does not look for."""
     npe2.PluginManager.instance().discover()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signatures():
+    """Look at the parameters of a method once, not each time that napari connects it."""
+    look, known = EventEmitter._check_signature, weakref.WeakKeyDictionary()
+
+    def look_once(callback):
+        if not inspect.ismethod(callback):
+            return look(callback)
+        if callback.__func__ not in known:
+            known[callback.__func__] = look(callback)
+        return known[callback.__func__]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EventEmitter, "_check_signature", staticmethod(look_once))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -44,6 +44,14 @@ FREE = [name for name in WITHOUT_STROKES if not name.startswith("af")]
 """Those that find labels by themselves."""
 
 
+FURTHER = ("saf, s = 0.5", "saf, spectral", "af, labels", "slk", "slk, means", "fair, medians")
+
+
+def params(names):
+    """Return cases of which those in FURTHER run once a week."""
+    return [pytest.param(n, marks=pytest.mark.exhaustive if n in FURTHER else ()) for n in names]
+
+
 def make_problem(strokes=None, **options):
     image = SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
     return saf.Problem.from_image(
@@ -56,7 +64,7 @@ def problem_for(name):
     return make_problem(None if name in WITHOUT_STROKES else STROKES)
 
 
-@pytest.fixture(params=list(CASES), scope="module")
+@pytest.fixture(params=params(CASES), scope="module")
 def case(request):
     """A method and a problem for it."""
     return CASES[request.param], problem_for(request.param)
@@ -119,7 +127,7 @@ def test_the_same_seed_gives_the_same_assignment(case):
     np.testing.assert_array_equal(first.assignment, second.assignment)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if not n.startswith(("slk", "fair"))])
+@pytest.mark.parametrize("name", params(n for n in CASES if not n.startswith(("slk", "fair"))))
 def test_a_run_from_its_end_keeps_the_labels(name):
     """Clusterings go on from their results, not from an assignment alone."""
     problem = problem_for(name)
@@ -129,8 +137,8 @@ def test_a_run_from_its_end_keeps_the_labels(name):
     assert (again.assignment.argmax(axis=1) == first.assignment.argmax(axis=1)).mean() > 0.97
 
 
-@pytest.mark.parametrize("is_volume", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("is_volume", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("name", params(CASES))
 def test_an_image_that_is_given_twice_has_its_labels_twice(name, is_volume):
     """As planes of a volume beyond whose own rows and columns no window reaches, or as images."""
     image = SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
@@ -164,7 +172,7 @@ def test_snapshots_show_the_labels_while_they_form(case, outcome):
         np.testing.assert_array_equal(*unpainted)
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 5])
+@pytest.mark.parametrize("after", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 5)), 3])
 def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
     method, problem = case
     result, _ = run_until(method, problem, after)
@@ -177,7 +185,7 @@ def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
         np.testing.assert_array_equal(result.labels[STROKES > 0], STROKES[STROKES > 0])
 
 
-@pytest.mark.parametrize("name", list(WITHOUT_STROKES))
+@pytest.mark.parametrize("name", params(WITHOUT_STROKES))
 def test_outside_the_mask_is_zero(name):
     mask = np.zeros(SQUARES.shape, bool)
     mask[2:9, 3:21] = np.random.default_rng(1).random((7, 18)) < 0.8
@@ -185,8 +193,8 @@ def test_outside_the_mask_is_zero(name):
     np.testing.assert_array_equal(result.labels > 0, mask)
 
 
-@pytest.mark.parametrize("n_entries", [10**6, 100])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("n_entries", [pytest.param(10**6, marks=pytest.mark.exhaustive), 100])
+@pytest.mark.parametrize("name", params(CASES))
 def test_seeds_keep_their_labels(name, n_entries, monkeypatch):
     """Also where a field is processed in blocks, and with a start that contradicts them."""
     monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", n_entries)
@@ -200,7 +208,7 @@ def test_seeds_keep_their_labels(name, n_entries, monkeypatch):
     np.testing.assert_allclose(held, 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - {"saf, spectral"}))
+@pytest.mark.parametrize("name", params(sorted(set(CASES) - {"saf, spectral"})))
 def test_float64_runs_like_float32(name):
     problem = problem_for(name)
     labels = [
@@ -210,7 +218,7 @@ def test_float64_runs_like_float32(name):
     assert matched_accuracy(*labels) > 0.98
 
 
-@pytest.mark.parametrize("name", sorted({*FREE} - {"fair, cut"}))
+@pytest.mark.parametrize("name", params(sorted({*FREE} - {"fair, cut"})))
 def test_permuted_columns_of_the_start_permute_the_assignment(name):
     problem, order = make_problem(), np.array([2, 0, 3, 1])
     nearest = np.eye(4)[np.digitize(problem.features[:, 0], [0.25, 0.5, 0.75])]
@@ -300,7 +308,7 @@ def test_a_detached_snapshot_stays_as_it_was(case):
     np.testing.assert_array_equal(full.assignment, assignment)
 
 
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", params(FREE))
 @pytest.mark.parametrize("image", [np.repeat([0, 1, 2, 3], 25).reshape(10, 10), np.eye(2, 3) + 5])
 def test_fewer_distinct_features_than_labels_reduce_the_labels(name, image):
     most = "max_labels" if name.startswith("saf") else "n_clusters"
@@ -311,7 +319,7 @@ def test_fewer_distinct_features_than_labels_reduce_the_labels(name, image):
     assert result.notes[0] == f"labels reduced to {n_distinct}: no more distinct features"
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - {"strokes"}))
+@pytest.mark.parametrize("name", params(sorted(set(CASES) - {"strokes"})))
 def test_a_limit_counts_recorded_steps(name):
     result = CASES[name].run(problem_for(name), max_iterations=1)
     assert result.status is saf.Status.MAX_ITERATIONS

@@ -84,7 +84,9 @@ def test_masses_of_many_nodes_are_exact(dtype):
 
 
 @pytest.mark.parametrize("weight", [0.0, 100.0, None])
-@pytest.mark.parametrize(("dtype", "seed"), [("float64", 1), ("float32", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "seed"), [pytest.param("float64", 1, marks=pytest.mark.exhaustive), ("float32", 2)]
+)
 def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, seed, weight):
     problem = blobs(80, n_groups=2 + seed, seed=seed, no_group=0.1 * seed)
     method = fair(objective, weight, dtype=dtype, tolerance=0.0, n_clusters=3)
@@ -100,7 +102,7 @@ def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, see
         assert recorded[-1] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("given", [[0.2, 0.8], [1.0, 0.0]])
+@pytest.mark.parametrize("given", [pytest.param([0.2, 0.8], marks=pytest.mark.exhaustive), [1.0, 0.0]])
 def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objective, given):
     method = fair(objective, 20.0, proportions=np.array(given), dtype="float64")
     result = method.run(problem)
@@ -146,7 +148,7 @@ def test_any_problem_ends_in_a_valid_labelling(
     assert ((measures["balance"] >= 0) & (measures["balance"] <= 1)).all()
 
 
-@pytest.mark.parametrize("weight", [0.0, 50.0])
+@pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.exhaustive), 50.0])
 def test_what_is_recorded_agrees_with_the_metrics(objective, weight):
     problem = blobs(n_groups=3, no_group=0.2)
     result = fair(objective, weight, dtype="float64").run(problem)
@@ -233,7 +235,7 @@ def test_given_proportions_are_approached(objective):
     assert group_shares(given.labels, problem.groups).shape == (4, 2)
 
 
-@pytest.mark.parametrize("weight", [1e4, 1e10])
+@pytest.mark.parametrize("weight", [pytest.param(1e4, marks=pytest.mark.exhaustive), 1e10])
 def test_a_large_weight_does_not_blow_up(objective, weight):
     """With L = 1 as printed all nodes end up in one label."""
     problem = blobs(120, n_groups=3)
@@ -259,7 +261,7 @@ def test_a_rare_group_is_kept_in_every_label(objective):
         assert (group_shares(result.labels, groups)[:, 1] > 0).all()
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.0, None])
+@pytest.mark.parametrize("weight", [0.0, pytest.param(1.0, marks=pytest.mark.exhaustive), None])
 def test_permuted_nodes_and_columns_permute_the_assignment(problem, objective, weight):
     start = np.random.default_rng(0).dirichlet(np.ones(4), size=problem.n_nodes)
     order, columns = np.random.default_rng(1).permutation(problem.n_nodes), np.array([2, 0, 3, 1])

@@ -116,7 +116,8 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize(
-    "features", ["intensity", "texture", pytest.param("foreground", marks=pytest.mark.exhaustive)]
+    "features",
+    ["texture", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("intensity", "foreground"))],
 )
 @pytest.mark.parametrize("name", ["_MOST_FIELDS", "_MOST_AT_ONCE"])
 def test_parts_have_the_labels_of_the_whole(
@@ -124,7 +125,7 @@ def test_parts_have_the_labels_of_the_whole(
 ) -> None:
     """Whether features are made once or for each part, and however many parts there are."""
     found: list[Any] = []
-    for most in (2**13, 2**20, 2**30):
+    for most in (2**13, 2**30):
         monkeypatch.setattr(full_resolution, name, most)
         problem = problem_of(picture(disks()), features=features, window=7, weights="contrast")
         found.append(METHODS["saf"].run(problem).labels)

@@ -116,7 +116,7 @@ def most(case):
     return MOST.get(case, MOST.get(case.split(",")[0], 1.0))
 
 
-FEW = ("saf", "af, strokes", "regions", "slk, ms", "fair, kmeans", "bavardage, strokes")
+FEW = ("regions", "slk, ms", "fair, kmeans", "bavardage, strokes")
 CASES = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in METHODS]
 
 

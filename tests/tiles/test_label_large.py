@@ -149,7 +149,7 @@ def test_channels_first_and_none(tmp_path, image, of_array):
 def test_a_pyramid_takes_every_second_pixel_and_is_valid(tmp_path):
     pixels = picture((300, 520))
     source = write_zarr(tmp_path / "a.ome.zarr", pixels, chunks=(128, 128, 3))
-    found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64)
+    found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=256)
     levels = [zarr.open_array(found.path / str(k), mode="r")[:] for k in range(3)]
     assert [level.shape for level in levels] == [(300, 520), (150, 260), (150, 130)]
     np.testing.assert_array_equal(levels[1], levels[0][::2, ::2])

@@ -58,7 +58,7 @@ def inside(shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 CASES: dict[str, tuple[Image, Pipeline]] = {
-    "first click": (things((300, 290)), first_click(max_side=140)),
+    "first click": (things((230, 220)), first_click(max_side=110)),
     "colour": (regions((300, 310)), first_click()),
     "channels": (regions((300, 310)), Pipeline(saf.SLK(n_clusters=4), ImageOptions("lab", 5))),
     "small": (things((150, 170)), first_click()),
@@ -85,7 +85,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_full_resolution, "_MOST_AT_ONCE", 2**15)
 
 
-FEW = ("first click", "in full", "groups")
+FEW = ("first click", "in full")
 PARAMS = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in CASES]
 
 
@@ -102,7 +102,8 @@ def test_tiles_have_the_labels_of_memory(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *[("first click", "array"), ("in full", "array")],
+        ("in full", "array"),
+        pytest.param("first click", "array", marks=pytest.mark.exhaustive),
         *[pytest.param(n, "finite", marks=pytest.mark.exhaustive) for n in ("stack", "colour")],
     ],
 )
