@@ -143,7 +143,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> 
 
 
 PAIRS = [
-    *((case, by_run_of_a_recipe) for case in CASES),
+    *((case, by_run_of_a_recipe) for case in ("clusters", "strokes", "regions", "objects")),
+    *(
+        pytest.param(case, by_run_of_a_recipe, marks=pytest.mark.exhaustive)
+        for case in ("first click", "colour", "probabilities", "volume")
+    ),
     *((case, by_folder_in_python) for case in ("strokes", "regions", "objects", "probabilities")),
     *((case, by_segment_with_a_recipe) for case in ("strokes", "objects", "probabilities")),
     *((case, by_run_of_a_project) for case in ("strokes", "regions")),
@@ -172,7 +176,11 @@ def test_every_way_gives_what_python_gives(
 
 
 TILES = [
-    *((case, False) for case in CASES if case != "objects"),
+    *((case, False) for case in ("first click", "strokes", "volume")),
+    *(
+        pytest.param(case, False, marks=pytest.mark.exhaustive)
+        for case in ("colour", "clusters", "regions", "probabilities")
+    ),
     *((case, True) for case in ("strokes", "regions", "probabilities")),
 ]
 

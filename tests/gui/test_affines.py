@@ -176,7 +176,7 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     assert stored.units == ("micrometer", "micrometer")
 
 
-@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize("name", FEW_PLANES)
 def test_objects_and_the_line_that_cuts_them_lie_on_their_labels(
     name, model, open_on, settle, tmp_path
 ):

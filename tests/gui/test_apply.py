@@ -74,7 +74,9 @@ def labels_applied(dock, image, settle):
     return np.asarray(layer.data)
 
 
-@pytest.mark.parametrize("method", ["laplacianshot", "saf"])
+@pytest.mark.parametrize(
+    "method", ["laplacianshot", pytest.param("saf", marks=pytest.mark.exhaustive)]
+)
 def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
     taught, other, folder, model, open_on, settle, tmp_path, monkeypatch, method
 ):
@@ -108,7 +110,9 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
         np.testing.assert_allclose(layer.get_color(number), source.get_color(number), atol=1e-3)
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".ome.zarr"])
+@pytest.mark.parametrize(
+    "suffix", [pytest.param(".tif", marks=pytest.mark.exhaustive), ".ome.zarr"]
+)
 def test_a_mask_that_was_exported_and_opened_again_is_applied_alike(
     taught, other, model, open_on, settle, tmp_path, suffix
 ):

@@ -162,7 +162,7 @@ def test_seeds_on_the_command_line_and_in_python_give_the_labels_of_the_dock(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda dock: dock.input.scale.set_value(5),
+        pytest.param(lambda dock: dock.input.scale.set_value(5), marks=pytest.mark.exhaustive),
         lambda dock: dock.input.choose(features="multiscale"),
         lambda dock: dock.form.set_values({"rounds": 2}),
     ],

@@ -187,17 +187,17 @@ def open_again(case):
 
 
 KINDS = [
-    (results_of_a_slice, 2),
+    pytest.param(results_of_a_slice, 2, marks=pytest.mark.exhaustive),
     (results_of_a_volume, 2),
-    (typical_pixels, 3),
+    pytest.param(typical_pixels, 3, marks=pytest.mark.exhaustive),
     (strokes_results_uncertainty_and_a_spot, 5),
     (results_of_other_images, 5),
     (objects_a_line_and_tracks, 5),
     (probability_maps, 3),
     (a_prototype_used_elsewhere, 3),
-    (a_comparison, 3),
-    (what_dictionaries_make, 5),
-    (labels_in_tiles, 2),
+    pytest.param(a_comparison, 3, marks=pytest.mark.exhaustive),
+    pytest.param(what_dictionaries_make, 5, marks=pytest.mark.exhaustive),
+    pytest.param(labels_in_tiles, 2, marks=pytest.mark.exhaustive),
     (labels_in_tiles_of_a_project, 2),
     (strokes_and_results_of_a_project, 3),
 ]

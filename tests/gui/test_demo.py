@@ -10,7 +10,10 @@ from napari_saf.io import ImageFile
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
 
-@pytest.mark.parametrize(("shape", "scale"), [((9, 10, 3), None), ((3, 9, 10), (2.0, 1.0, 1.0))])
+@pytest.mark.parametrize(
+    ("shape", "scale"),
+    [pytest.param((9, 10, 3), None, marks=pytest.mark.exhaustive), ((3, 9, 10), (2.0, 1.0, 1.0))],
+)
 def test_demo_shows_image_labels_and_dock(make_napari_viewer, shape, scale):
     array = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
     problem = Problem.from_image(array)

@@ -78,8 +78,11 @@ def gray() -> np.ndarray:
 @pytest.mark.parametrize(
     ("data", "choice", "read"),
     [
-        (gray(), {}, gray()),
-        (gray().astype(np.uint16) * 200, {}, gray().astype(np.uint16) * 200),
+        pytest.param(gray(), {}, gray(), marks=pytest.mark.exhaustive),
+        pytest.param(
+            *(gray().astype(np.uint16) * 200, {}, gray().astype(np.uint16) * 200),
+            marks=pytest.mark.exhaustive,
+        ),
         (gray() > 100, {}, gray() > 100),
         (np.dstack([blocks(), np.full((32, 32), 255, np.uint8)]), {}, blocks()),
         (da.from_array(gray(), chunks=(8, 32)), {}, gray()),

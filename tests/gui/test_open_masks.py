@@ -270,7 +270,9 @@ def test_the_manifest_opens_masks_as_labels_and_images_as_before(window, monkeyp
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("name", ["mask.ome.zarr", "mask.png"])
+@pytest.mark.parametrize(
+    "name", ["mask.ome.zarr", pytest.param("mask.png", marks=pytest.mark.exhaustive)]
+)
 def test_a_mask_that_was_opened_as_an_image_becomes_labels_by_the_command_alone(
     window, open_dock, settle, tmp_path, name
 ):

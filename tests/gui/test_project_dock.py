@@ -241,7 +241,9 @@ def test_what_was_opened_is_locked_and_applied_as_it_is(reopened, qtbot, settle)
 
 
 @pytest.mark.parametrize(
-    ("reopened", "is_painted_on"), [(False, False), (True, True)], indirect=["reopened"]
+    ("reopened", "is_painted_on"),
+    [pytest.param(False, False, marks=pytest.mark.exhaustive), (True, True)],
+    indirect=["reopened"],
 )
 def test_labels_that_were_opened_follow_the_strokes_that_they_came_of(
     reopened, settle, is_painted_on

@@ -114,7 +114,13 @@ def test_strokes_keep_their_numbers(viewer, dock, run, stop):
     np.testing.assert_array_equal(labels[strokes.data > 0], strokes.data[strokes.data > 0])
 
 
-@pytest.mark.parametrize("what", ["strokes", "choice", "image", "removed", "replaced", "run"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("choice", "image", "run")),
+        *("strokes", "removed", "replaced"),
+    ],
+)
 def test_it_goes_with_what_it_needs(viewer, dock, run, stop, qtbot, what):
     strokes, other = paint(viewer), viewer.add_image(blocks(), name="other")
     dock.input.choose(strokes=strokes, image=viewer.layers["blocks"])

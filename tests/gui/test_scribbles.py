@@ -195,7 +195,14 @@ def test_strokes_are_looked_at_once_a_run(taught, paint, monkeypatch):
     assert began and len(looks) == len(began)
 
 
-@pytest.mark.parametrize("which", ["blocks", "blocks strokes", "blocks [from strokes]"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "blocks",
+        pytest.param("blocks strokes", marks=pytest.mark.exhaustive),
+        "blocks [from strokes]",
+    ],
+)
 def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
     strokes = taught.strokes.layer
     taught.form.set_values(ENDLESS)
@@ -234,7 +241,7 @@ def test_classes_are_named_coloured_and_added(taught, qtbot):
     assert taught.strokes.layer.selected_label == 3
 
 
-@pytest.mark.parametrize("max_side", [None, 12])
+@pytest.mark.parametrize("max_side", [pytest.param(None, marks=pytest.mark.exhaustive), 12])
 def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, settle, max_side):
     """What is painted on them, or with its own brush, counts once it is free again."""
     taught.input.choose(max_side=max_side)

@@ -62,7 +62,7 @@ def test_swatches_and_what_labels_other_images_come_back(dock, reopen, settle):
     assert any(layer.name.startswith("other [SAF") for layer in viewer.layers)
 
 
-@pytest.mark.parametrize("is_in_view", [True, False])
+@pytest.mark.parametrize("is_in_view", [pytest.param(True, marks=pytest.mark.exhaustive), False])
 def test_the_level_of_regions_comes_back_and_can_be_changed(dock, reopen, settle, is_in_view):
     dock.regions.regions_button.click()
     settle(dock)

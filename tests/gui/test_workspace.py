@@ -189,7 +189,14 @@ def painted(window, open_dock):
     return dock.window(), dock
 
 
-@pytest.mark.parametrize("state", ["opened", "saved", "unsaved", "recovered"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("opened", "saved")),
+        "unsaved",
+        "recovered",
+    ],
+)
 def test_a_window_asks_for_what_is_not_saved(
     window, open_dock, answers, settle, tmp_path, monkeypatch, state
 ):

@@ -172,7 +172,9 @@ def test_snapshots_show_the_labels_while_they_form(case, outcome):
         np.testing.assert_array_equal(*unpainted)
 
 
-@pytest.mark.parametrize("after", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 5)), 3])
+@pytest.mark.parametrize(
+    "after", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 5)), 3]
+)
 def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
     method, problem = case
     result, _ = run_until(method, problem, after)

@@ -102,7 +102,9 @@ def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, see
         assert recorded[-1] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("given", [pytest.param([0.2, 0.8], marks=pytest.mark.exhaustive), [1.0, 0.0]])
+@pytest.mark.parametrize(
+    "given", [pytest.param([0.2, 0.8], marks=pytest.mark.exhaustive), [1.0, 0.0]]
+)
 def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objective, given):
     method = fair(objective, 20.0, proportions=np.array(given), dtype="float64")
     result = method.run(problem)

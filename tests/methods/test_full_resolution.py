@@ -117,7 +117,10 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize(
     "features",
-    ["texture", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("intensity", "foreground"))],
+    [
+        "texture",
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("intensity", "foreground")),
+    ],
 )
 @pytest.mark.parametrize("name", ["_MOST_FIELDS", "_MOST_AT_ONCE"])
 def test_parts_have_the_labels_of_the_whole(

@@ -41,7 +41,10 @@ def test_tiles_give_the_objects_and_numbers_of_the_whole_image(tmp_path, seed):
     assert not found.notes
 
 
-@pytest.mark.parametrize("given", [{"spacing": (3, 1, 1)}, pytest.param({"axis": 0}, marks=pytest.mark.exhaustive), {"axis": -1}])
+@pytest.mark.parametrize(
+    "given",
+    [{"spacing": (3, 1, 1)}, pytest.param({"axis": 0}, marks=pytest.mark.exhaustive), {"axis": -1}],
+)
 def test_volumes_and_slices(tmp_path, given):
     labels = blobs((20, 33, 5 if given.get("axis") == -1 else 36), 2, width=2)
     labels = labels[:5] if given.get("axis") == 0 else labels
@@ -78,7 +81,9 @@ def test_the_table_is_that_of_the_whole_image(tmp_path):
     assert np.allclose(again.scale, 0.5)
 
 
-@pytest.mark.parametrize("axes", ["tyx", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("yx", "zyx"))])
+@pytest.mark.parametrize(
+    "axes", ["tyx", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("yx", "zyx"))]
+)
 def test_measures_and_classes_of_tiles_are_those_of_the_whole_image(
     tmp_path, monkeypatch, threads, axes
 ):
