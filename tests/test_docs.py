@@ -28,6 +28,7 @@ from markdown_it import MarkdownIt
 import napari_saf as saf
 from napari_saf.cli import _group
 from napari_saf.cli import main as command_line
+from napari_saf.samples import read_sample
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -215,6 +216,9 @@ def test_every_dock_is_in_the_menu_that_the_pages_name() -> None:
 
 def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    coins = read_sample("coins")
+    coins = dataclasses.replace(coins, array=coins.array[::2, ::2])
+    monkeypatch.setattr("napari_saf.samples.read_sample", lambda name: coins)
     names: dict[str, object] = {}
     for block in blocks(TEXTS[ROOT / "docs/quick_start.md"], "python"):
         exec(compile(block, "quick_start.md", "exec"), names)

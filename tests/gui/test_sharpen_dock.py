@@ -260,7 +260,7 @@ def test_an_image_that_goes_on_the_way_is_read_to_the_end(dock, labels, model, s
 
 
 def test_planes_are_sharpened_by_themselves_or_as_a_volume(model, open_on, settle):
-    _, labels = add_stack(model, n_planes=8)
+    _, labels = add_stack(model, n_planes=3)
     before, dock = labels.data.copy(), open_on(model, SharpenWidget)
     image = model.layers["stack"].data
     dock.start()

@@ -149,6 +149,7 @@ def test_a_photograph_is_labelled_in_4_clicks(hands, take_picture, tmp_path):
     take_picture(hands, "first_day_label")
 
 
+@pytest.mark.exhaustive
 def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_path):
     """By the button of the dock, and by the menu of napari, which asks for the reader."""
     iio.imwrite(tmp_path / "tiles.png", blocks())

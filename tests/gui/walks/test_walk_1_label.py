@@ -15,6 +15,7 @@ def outside_the_wheel(side: int = 192) -> np.ndarray:
     return np.hypot(*place) > 1
 
 
+@pytest.mark.exhaustive
 def test_walk(hands, take_picture, tmp_path):
     viewer = hands.viewer
     hands.open_menu("File", "Open Sample", "napari-saf", "Noisy colour wheel")
