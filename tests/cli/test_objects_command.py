@@ -90,6 +90,22 @@ def test_kinds_without_an_object_are_told_of(cli, rows, tmp_path, out):
     assert [row["image"] for row in rows("both.csv")] == 3 * ["b.labels.tif"]
 
 
+@pytest.mark.parametrize("out", ["t.csv", "t.ome.zarr"])
+def test_the_ground_is_left_out_without_kinds(cli, rows, out):
+    save_masks("m.tif", np.where(discs(2, 3), 3, 7))
+    outcome = cli("objects m.tif -o", out)
+    assert "m.tif: 2 objects" in outcome.out and "label 7 is left out" in outcome.err
+    assert {row["kind"] for row in rows("t.csv")} == {"3"}
+    assert cli("objects m.tif --kinds all --overwrite -o", out).err == ""
+    assert {row["kind"] for row in rows("t.csv")} == {"3", "7"}
+
+
+def test_processes_that_would_do_nothing_are_refused(cli, tmp_path):
+    save_masks("m.labels.tif", discs())
+    outcome = cli("objects . -o t.csv --jobs 2")
+    assert outcome.code == 2 and "--jobs" in outcome.err and not (tmp_path / "t.csv").exists()
+
+
 def test_several_masks_share_a_table(cli, rows, tmp_path):
     (tmp_path / "photos").mkdir()
     for name, n in (("a", 1), ("b", 2)):
