@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
@@ -165,15 +165,17 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.ImageSource.open(path, are_labels=True, are_whole=True)
         if outlines and len(mask.shape) > 3:
             raise InvalidInput(f"{path}: expected 2 or 3 axes for outlines, got shape {mask.shape}")
+        if image is not None and (shape := io.ImageSource.open(image).shape) != mask.shape:
+            raise InvalidInput(f"{image}: expected shape {mask.shape}, got {shape}")
         is_by_first = (step.by_slice or mask.axes.startswith("t")) and len(mask.shape) > 2
-        kinds = step.kinds
+        kinds, ground = step.kinds, None
         if self.kinds is None:
             sizes = Counter[int]()
             for region in io.part_regions(mask.piece, mask.shape).values():
                 numbers, counts = io.count_labels(mask.read(region))
                 sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-            labels = np.array(sorted(sizes), int)
-            kinds = _without_ground(path, labels, [sizes[n] for n in labels], math.prod(mask.shape))
+            ground = ground_label([*sizes], [*sizes.values()], math.prod(mask.shape))
+            kinds = None if ground is None else tuple(sorted({*sizes} - {ground}))
         with self.workers() as client, tile_bar(str(path)) as progress:
             objects = split_large(
                 path,
@@ -190,7 +192,7 @@ class Objects(OutlineCommand, ParallelCommand):
                 progress=progress,
             )
             click.echo(self.out)
-            self._print_objects(path, objects, step)
+            self._print_objects(path, objects, step, ground)
             columns = objects.table(image)
             if classes is not None and columns:
                 measures = objects.measure(
@@ -223,9 +225,11 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.read_mask(path).lying_on(image)
         scale = None if mask.scale is None else [*mask.scale]
         channel_axis = None if image is None else image.channel_axis
-        kinds = step.kinds
+        kinds, ground = step.kinds, None
         if self.kinds is None:
-            kinds = _without_ground(path, *io.count_labels(mask.labels), mask.labels.size)
+            numbers, sizes = io.count_labels(mask.labels)
+            ground = ground_label(numbers, sizes, mask.labels.size)
+            kinds = None if ground is None else tuple(numbers[numbers != ground].tolist())
         objects, table = dataclasses.replace(step, kinds=kinds).run(
             mask.labels,
             None if image is None else image.array,
@@ -236,7 +240,7 @@ class Objects(OutlineCommand, ParallelCommand):
             axes=mask.axes,
             channel_axis=channel_axis,
         )
-        self._print_objects(path, objects, step)
+        self._print_objects(path, objects, step, ground)
         tracks = None
         if self.tracks is not None:
             tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
@@ -271,7 +275,11 @@ class Objects(OutlineCommand, ParallelCommand):
         return table
 
     def _print_objects(
-        self, path: Path, objects: ObjectImage | LargeObjects, step: ObjectStep
+        self,
+        path: Path,
+        objects: ObjectImage | LargeObjects,
+        step: ObjectStep,
+        ground: int | None,
     ) -> None:
         """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
         n_objects, notes = np.count_nonzero(objects.kinds), list(objects.notes)
@@ -281,20 +289,11 @@ class Objects(OutlineCommand, ParallelCommand):
             notes.append(f"--kinds: {expected}, got {', '.join(map(str, missing))}")
             if not n_objects and [*self.images] == [path]:
                 raise InvalidInput(f"{path}: {notes[-1]}")
+        if ground is not None:
+            notes.append(f"label {ground} is left out as the ground; --kinds chooses labels")
         for text in notes:
             note(f"{path}: {text}")
         click.echo(f"{path}: {n_objects} objects")
-
-
-def _without_ground(
-    path: Path, numbers: NDArray[Any], sizes: ArrayLike, n_pixels: int
-) -> tuple[int, ...] | None:
-    """Return the labels without that of the ground, which is reported; None if there is none."""
-    ground = ground_label(numbers, sizes, n_pixels)
-    if ground is None:
-        return None
-    note(f"{path}: label {ground} is left out as the ground; --kinds chooses labels")
-    return tuple(numbers[numbers != ground].tolist())
 
 
 def _frame_axes(n_axes: int) -> str:

@@ -189,8 +189,9 @@ def ground_label(numbers: ArrayLike, sizes: ArrayLike, n_pixels: int) -> int | N
     n_pixels : int
         Number of pixels of the image, with those of label 0.
     """
-    counts = np.asarray(sizes)
-    if len(counts) < 2 or counts.max() < max(_LEAST_GROUND * n_pixels, n_pixels - counts.sum()):
+    counts, n_unlabelled = np.asarray(sizes), n_pixels - np.sum(sizes)
+    largest = counts.max(initial=0)
+    if len(counts) < 2 or largest < _LEAST_GROUND * n_pixels or largest <= n_unlabelled:
         return None
     return int(np.asarray(numbers)[counts.argmax()])
 

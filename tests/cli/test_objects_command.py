@@ -19,15 +19,21 @@ def discs(n=2, kind=1):
 
 @pytest.mark.parametrize(
     ("shape", "axes", "out", "word"),
-    [((2, 2, 9, 9), "tzyx", "out.ome.zarr", "axes"), ((9, 9), "yx", "folder.csv", "folder.csv")],
+    [
+        ((2, 2, 9, 9), "tzyx", "out.ome.zarr", "axes"),
+        ((9, 9), "yx", "folder.csv", "folder.csv"),
+        ((9, 9), "yx", "image.ome.zarr", "shape"),
+    ],
 )
 def test_what_cannot_be_written_is_told_of_before_a_mask_is_split(
     cli, tmp_path, shape, axes, out, word
 ):
     save_masks("m.tif", np.ones(shape, int), axes=axes)
     (tmp_path / "folder.csv").mkdir()
-    assert cli("objects", "m.tif", "-o", out, "--coco", "--overwrite").is_error(word)
-    assert {path.name for path in tmp_path.iterdir()} == {"m.tif", "folder.csv"}
+    np.save("other.npy", np.zeros((4, 4)))
+    image = ("--image", "other.npy") if "image" in out else ()
+    assert cli("objects", "m.tif", "-o", out, "--coco", "--overwrite", *image).is_error(word)
+    assert {path.name for path in tmp_path.iterdir()} == {"m.tif", "folder.csv", "other.npy"}
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,7 @@ def test_a_kind_without_known_pixels_in_or_around_it_has_no_edges(missing, label
         ((40, 60), 9),
         ((100, 0), None),
         ((30, 20), None),  # half of the image is unlabelled
+        ((25, 25, 25), None),
         ((24,) + (19,) * 4, None),  # cells of another program, side by side
     ],
 )
