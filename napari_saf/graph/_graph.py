@@ -276,8 +276,11 @@ class AffinityGraph(AbstractGraph):
         return SparseProduct(sparse.csr_array(mean), device, dtype)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        weights = self.weights if self._is_symmetric else symmetric_part(self.weights)
-        return SparseProduct(weights, device, dtype)
+        return SparseProduct(self._symmetric_part, device, dtype)
+
+    @cached_property
+    def _symmetric_part(self) -> sparse.csr_array:
+        return self.weights if self._is_symmetric else symmetric_part(self.weights)
 
     def steps(self) -> sparse.csr_array:
         upper = sparse.triu(self.weights + self.weights.T, k=1, format="csr")

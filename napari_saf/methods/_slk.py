@@ -193,7 +193,10 @@ class _State(AbstractLaplacianState):
             product, widths = nearest_operator(self._blocks, method.n_neighbors, self.features)
         else:
             product = neighbour_operator(problem, self.features, method.laplacian, method.sigma2)
-            widths = torch.tensor([mean_squared_step(problem.graph, problem.features)]).double()
+            step = problem.remember(
+                "mean squared step", lambda: mean_squared_step(problem.graph, problem.features)
+            )
+            widths = torch.tensor([step]).double()
         has_steps = problem is None or isinstance(problem.graph, AffinityGraph)
         is_table = not is_image and (has_steps or method.laplacian == "features")
         if method.sigma2 is not None:

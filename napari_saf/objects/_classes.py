@@ -295,11 +295,12 @@ class ClassifiedObjects:
         labels = np.asarray(numbers)
         rows = np.searchsorted(self.numbers, labels).clip(max=len(self.numbers) - 1)
         is_classified = self.numbers[rows] == labels
-        spelled = [self.names.get(k, f"class {k}") for k in self.classes[rows].tolist()]
+        numbers_of_classes, positions = np.unique(self.classes[rows], return_inverse=True)
+        class_names = [self.names.get(k, f"class {k}") for k in numbers_of_classes.tolist()]
         return {
             "label": labels,
             "prediction": np.where(is_classified, self.classes[rows], 0),
-            "class": np.where(is_classified, np.array(spelled, dtype=object), ""),
+            "class": np.where(is_classified, np.array(class_names, dtype=object)[positions], ""),
             "class_uncertainty": np.where(is_classified, self.uncertainty[rows], np.nan),
         }
 

@@ -308,3 +308,15 @@ def test_steps_back_of_clicks():
     assert state.clicks == {"a": {3: 1, 4: 1}} and state.can_undo
     state.forget("a")
     assert not state.clicks and not state.can_undo
+
+
+def test_colours_change_on_screen_without_a_new_upload_of_the_labels(dock, settle):
+    numbers, uploads = np.sort(dock.tools.editor.numbers), []
+    dock.canvas.color(dock.layer, numbers, np.ones((N, 4)))
+    dock.layer.events.set_data.connect(uploads.append)
+    colors = np.linspace(0, 1, 4 * N).reshape(N, 4)
+    before = dock.layer.colormap
+    dock.canvas.color(dock.layer, numbers, colors)
+    shown = [dock.layer.get_color(number) for number in numbers.tolist()]
+    np.testing.assert_allclose(shown, colors, atol=1e-6)
+    assert dock.layer.colormap != before and not uploads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -345,7 +346,13 @@ class ObjectCanvas(QObject):
         table = np.zeros((int(numbers.max(initial=1)) + 1, 4), np.float32)
         table[numbers] = colors
         if len(table) <= _MOST_COLORS:  # a cycle without repetition is fast in napari
-            layer.colormap = CyclicLabelColormap(colors=table)
+            previous, events = layer.colormap, layer.events
+            is_alike = isinstance(previous, CyclicLabelColormap) and len(previous) == len(table)
+            with ExitStack() as stack:
+                if is_alike:  # the labels that the canvas holds stay valid
+                    stack.enter_context(events.set_data.blocker())
+                    stack.enter_context(events.selected_label.blocker())
+                layer.colormap = CyclicLabelColormap(colors=table)
         else:
             layer.colormap = DirectLabelColormap(color_dict=dict(enumerate(table)) | {None: _CLEAR})
 

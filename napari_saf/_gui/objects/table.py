@@ -230,9 +230,11 @@ class ObjectTable(QWidget):
         previous = self.selected
         columns = {n: values for n, values in table.items() if not n.endswith(("_px2", "_px3"))}
         with signals_blocked(self):
+            headings = self.model.headings
             self.model.show_table(columns, {})
             room = self.view.fontMetrics().horizontalAdvance
-            for column, name in enumerate(columns):
+            is_other = self.model.headings != headings
+            for column, name in enumerate(columns if is_other else ()):
                 width = max(_CELL_WIDTH, room(column_title(name)) + _ROOM)
                 self.view.setColumnWidth(column, _WIDTHS.get(name, width))
                 self.view.setColumnHidden(column, name in _HIDDEN)
