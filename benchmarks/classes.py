@@ -7,7 +7,7 @@ python benchmarks/classes.py speed [--objects 5000]
 blood   Stained cells of 40 images: objects of Otsu's threshold on green, holes filled, split by
         `split_objects`; how many boxes are matched (an intersection over union of bounding boxes
         above .5), and of the objects that match one, red and white cells and platelets are told
-        apart. With ``--all`` the objects that match none are there, too, without a class, as debris.
+        apart. With ``--all`` the others are there, too, without a class, as debris.
 digits  Digits of MNIST strewn on a canvas, ten classes.
 speed   Processor time, and that on the clock, of measures, choice, the space of an image, and of a
         click: `classify` after `with_clicks`.
@@ -72,12 +72,12 @@ def blood() -> tuple[list[saf.ObjectMeasures], list[NDArray[np.int64]]]:
         green = image[..., 1].astype(float)
         cells = ndimage.binary_fill_holes(green < threshold_otsu(green))
         objects = saf.split_objects(cells, image=image, neck=0.1, smallest=100)
-        extents = np.array([[[side.start, side.stop] for side in box]
-                            for box in ndimage.find_objects(objects.labels.astype(int))])  # fmt: skip
-        low = np.maximum(extents[:, None, :, 0], boxes[None, :, :2])
-        high = np.minimum(extents[:, None, :, 1], boxes[None, :, 2:])
+        slices = ndimage.find_objects(objects.labels.astype(int))
+        bounds = np.array([[[side.start, side.stop] for side in box] for box in slices])
+        low = np.maximum(bounds[:, None, :, 0], boxes[None, :, :2])
+        high = np.minimum(bounds[:, None, :, 1], boxes[None, :, 2:])
         shared = (high - low).clip(0).prod(axis=2)
-        size = (extents[..., 1] - extents[..., 0]).prod(axis=1)[:, None]
+        size = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)[:, None]
         overlap = shared / (size + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - shared)
         n_boxes += len(boxes)
         n_matched += int((overlap.max(axis=0) > 0.5).sum())
