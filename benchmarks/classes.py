@@ -250,8 +250,8 @@ def screen(n_objects: int) -> None:
         wait(lambda: not background.is_busy)
     clock, processor, main_thread = np.median(times, axis=0)
     print(
-        f"{len(dock.tools.editor.numbers)} objects by {section.learned.method}: from a click to the "
-        f"frame {clock:.0f} ms on the clock, {processor:.0f} ms of processor time, "
+        f"{len(dock.tools.editor.numbers)} objects by {section.learned.method}: from a click to "
+        f"the frame {clock:.0f} ms on the clock, {processor:.0f} ms of processor time, "
         f"{main_thread:.0f} ms of it of the main thread"
     )
     viewer.close()
