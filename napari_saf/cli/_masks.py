@@ -224,6 +224,8 @@ class Export(OutlineCommand):
         labelling = self._labelling(image, is_large)
         names = {**labelling.names, **self.names}
         labelling = dataclasses.replace(labelling, names=names, channel_axis=axis)
+        if image is not None:  # checked before a folder is made
+            io.image_channels(image.array, labelling.labels, axis)
         if is_large:
             labelling = dataclasses.replace(labelling, image=self.image_file)  # type: ignore[arg-type]
         elif files.prototypes:
@@ -255,6 +257,7 @@ class Export(OutlineCommand):
         n_axes, scale = mask.labels.ndim, self.scale
         if scale is not None:
             sizes = tuple(scale.tolist()) * (n_axes if len(scale) == 1 else 1)
+            io.label_axes(n_axes, None, sizes, None)  # checked before a folder is made
             mask = dataclasses.replace(mask, scale=sizes, units=None, place=None, origin=None)
         if self.unit is not None:
             if mask.scale is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,21 @@ from napari_saf.cli._masks import (
     image_of,
     tell_lost_places,
 )
-from napari_saf.cli._options import Given, argument, option, output, step_options
+from napari_saf.cli._options import (
+    Given,
+    ParameterValue,
+    argument,
+    option,
+    output,
+    step_options,
+)
 from napari_saf.cli._run import ParallelCommand, tile_bar
 from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.objects import (
     GEFF,
     ObjectStep,
     TrackStep,
+    ground_label,
     load_classes,
     save_tracks,
     tracking,
@@ -45,8 +55,9 @@ _Table = dict[str, Any]
 class Objects(OutlineCommand, ParallelCommand):
     """Split touching objects in label images, and measure every object.
 
-    The labels of a mask, from any software, are the kinds of its objects. Frames of a series are
-    processed one by one.
+    The labels of a mask, from any software, are the kinds of its objects. Without --kinds the
+    ground is left out: the largest of several labels, if it covers a quarter of the image or more,
+    and more than is unlabelled. Frames of a series are processed one by one.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
@@ -58,7 +69,10 @@ class Objects(OutlineCommand, ParallelCommand):
         None, "Labelled image: adds intensities to the table, and objects are split at its edges "
         "(not in tiles). For several masks, a folder of images named like their masks.",
         "--image", metavar="FILE|FOLDER")
-    step: Given = step_options(ObjectStep, without=["by_uncertainty"])
+    step: Given = step_options(ObjectStep, without=["kinds", "by_uncertainty"])
+    kinds: Any = option(
+        None, "Split these labels only. [default: all but the ground]",
+        type=ParameterValue(["labels"], choices=["all", "none"]), metavar="LABEL,...|all")
     uncertainty: Path | None = option(
         None, "Uncertainty of each pixel, 0 to 1: objects are also split where it is high.",
         metavar="FILE")
@@ -81,7 +95,8 @@ class Objects(OutlineCommand, ParallelCommand):
     # fmt: on
 
     def run(self) -> None:
-        paths, step = find_masks(self.images), self.step.on(ObjectStep())
+        kinds = None if isinstance(self.kinds, str) else self.kinds  # all, or none to exclude
+        paths, step = find_masks(self.images), self.step.on(ObjectStep(kinds=kinds))
         if self.tracks is not None:
             step = dataclasses.replace(step, by_slice=True)
         suffixes = self.outline_suffixes() + ([self.masks] if self.masks else [])
@@ -92,8 +107,8 @@ class Objects(OutlineCommand, ParallelCommand):
                 )
             self._split_in_tiles(paths[0], step, suffixes)
             return
-        if self.tile or self.halo or self.scheduler:
-            raise click.UsageError("--tile, --halo, --scheduler: only with -o OUT.ome.zarr")
+        if self.tile or self.halo or self.scheduler or self.n_processes > 1:
+            raise click.UsageError("--tile, --halo, --jobs, --scheduler: only with -o OUT.ome.zarr")
         io.check_suffix(self.out, io.TABLE_SUFFIXES)
         files = self._check_files(paths, suffixes)
         make_folder(self.out.parent)
@@ -150,7 +165,17 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.ImageSource.open(path, are_labels=True, are_whole=True)
         if outlines and len(mask.shape) > 3:
             raise InvalidInput(f"{path}: expected 2 or 3 axes for outlines, got shape {mask.shape}")
+        if image is not None and (shape := io.ImageSource.open(image).shape) != mask.shape:
+            raise InvalidInput(f"{image}: expected shape {mask.shape}, got {shape}")
         is_by_first = (step.by_slice or mask.axes.startswith("t")) and len(mask.shape) > 2
+        kinds, ground = step.kinds, None
+        if self.kinds is None:
+            sizes = Counter[int]()
+            for region in io.part_regions(mask.piece, mask.shape).values():
+                numbers, counts = io.count_labels(mask.read(region))
+                sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+            ground = ground_label([*sizes], [*sizes.values()], math.prod(mask.shape))
+            kinds = None if ground is None else tuple(sorted({*sizes} - {ground}))
         with self.workers() as client, tile_bar(str(path)) as progress:
             objects = split_large(
                 path,
@@ -159,7 +184,7 @@ class Objects(OutlineCommand, ParallelCommand):
                 smallest=step.smallest,
                 neck=step.neck,
                 axis=0 if is_by_first else None,
-                kinds=step.kinds,
+                kinds=kinds,
                 tile=self.tile,
                 halo=self.halo,
                 client=client,
@@ -167,7 +192,7 @@ class Objects(OutlineCommand, ParallelCommand):
                 progress=progress,
             )
             click.echo(self.out)
-            self._print_objects(path, objects, step)
+            self._print_objects(path, objects, step, ground)
             columns = objects.table(image)
             if classes is not None and columns:
                 measures = objects.measure(
@@ -200,7 +225,12 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.read_mask(path).lying_on(image)
         scale = None if mask.scale is None else [*mask.scale]
         channel_axis = None if image is None else image.channel_axis
-        objects, table = step.run(
+        kinds, ground = step.kinds, None
+        if self.kinds is None:
+            numbers, sizes = io.count_labels(mask.labels)
+            ground = ground_label(numbers, sizes, mask.labels.size)
+            kinds = None if ground is None else tuple(numbers[numbers != ground].tolist())
+        objects, table = dataclasses.replace(step, kinds=kinds).run(
             mask.labels,
             None if image is None else image.array,
             uncertainty=uncertainty,
@@ -210,7 +240,7 @@ class Objects(OutlineCommand, ParallelCommand):
             axes=mask.axes,
             channel_axis=channel_axis,
         )
-        self._print_objects(path, objects, step)
+        self._print_objects(path, objects, step, ground)
         tracks = None
         if self.tracks is not None:
             tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
@@ -245,7 +275,11 @@ class Objects(OutlineCommand, ParallelCommand):
         return table
 
     def _print_objects(
-        self, path: Path, objects: ObjectImage | LargeObjects, step: ObjectStep
+        self,
+        path: Path,
+        objects: ObjectImage | LargeObjects,
+        step: ObjectStep,
+        ground: int | None,
     ) -> None:
         """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
         n_objects, notes = np.count_nonzero(objects.kinds), list(objects.notes)
@@ -255,6 +289,8 @@ class Objects(OutlineCommand, ParallelCommand):
             notes.append(f"--kinds: {expected}, got {', '.join(map(str, missing))}")
             if not n_objects and [*self.images] == [path]:
                 raise InvalidInput(f"{path}: {notes[-1]}")
+        if ground is not None:
+            notes.append(f"label {ground} is left out as the ground; --kinds chooses labels")
         for text in notes:
             note(f"{path}: {text}")
         click.echo(f"{path}: {n_objects} objects")

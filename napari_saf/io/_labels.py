@@ -333,11 +333,12 @@ def label_axes(
     by_argument = {"axes": axes, "scale": sizes, "units": unit_names, "origin": first}
     for argument, value in by_argument.items():
         if value is not None and len(value) != n_axes:
-            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {value!r}")
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {plain!r}")
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
+        raise InvalidInput(f"scale: expected sizes above 0, got {sizes.tolist()!r}")
     if first is not None and not np.isfinite(first).all():
-        raise InvalidInput(f"origin: expected finite numbers, got {tuple(first)!r}")
+        raise InvalidInput(f"origin: expected finite numbers, got {first.tolist()!r}")
     names = (axes or "").lower()
     if not names or names != "".join(name for name in _ORDER if name in names):
         names = _ORDER[-n_axes:]

@@ -23,6 +23,7 @@ from napari_saf.objects._split import (
     Parts,
     count_axes,
     find_parts,
+    ground_label,
     split_objects,
 )
 from napari_saf.objects._track import (

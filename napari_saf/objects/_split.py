@@ -23,6 +23,8 @@ from napari_saf.result import LabelMap
 
 SMALLEST = 20
 NECK = 0.03
+_LEAST_GROUND = 0.25
+"""Minimum share of the image in the label of the ground."""
 _WIDE = 9.7
 """Distance from the border, in pixels, beyond which the required neck depth is constant."""
 _ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
@@ -172,6 +174,26 @@ def split_objects(
         kinds=kinds,
     )
     return parts.join(smallest=smallest, neck=neck)
+
+
+def ground_label(numbers: ArrayLike, sizes: ArrayLike, n_pixels: int) -> int | None:
+    """Return the label of the ground, which is no kind of objects; None if there is none.
+
+    It is the largest of several labels, if it covers a quarter of the image or more, and more than
+    is unlabelled.
+
+    Parameters
+    ----------
+    numbers, sizes : array of int of shape (n_labels,)
+        Labels above 0, and the pixel count of each; see `count_labels`.
+    n_pixels : int
+        Number of pixels of the image, with those of label 0.
+    """
+    counts, n_unlabelled = np.asarray(sizes), n_pixels - np.sum(sizes)
+    largest = counts.max(initial=0)
+    if len(counts) < 2 or largest < _LEAST_GROUND * n_pixels or largest <= n_unlabelled:
+        return None
+    return int(np.asarray(numbers)[counts.argmax()])
 
 
 def check_objects(objects: object) -> None:

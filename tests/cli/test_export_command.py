@@ -29,6 +29,17 @@ def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labell
     assert cli(run).is_error("--overwrite") and cli(run, "--overwrite").code == 0
 
 
+@pytest.mark.parametrize(
+    "words", [["--scale", "0"], ["--scale", "1,2,3"], ["--image", "other.npy"]], ids=" ".join
+)
+def test_what_does_not_fit_leaves_no_folder(cli, tmp_path, words):
+    np.save("other.npy", np.zeros((4, 4)))
+    save_masks("m.tif", np.ones((9, 9), int))
+    outcome = cli("export m.tif -o out", *words)
+    assert outcome.is_error("expected") and "array" not in outcome.err + outcome.out
+    assert "float64" not in outcome.err and not (tmp_path / "out").exists()
+
+
 def test_everything_at_once(cli, rows, labelled, read_recipe):
     kinds = "--masks .png --binary .npy --regions .csv --figure .svg --prototypes .csv --recipe"
     run = f"export m.tif -o out --image a.png {kinds} --connected --scale 0.5 --unit um"

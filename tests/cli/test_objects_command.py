@@ -19,15 +19,21 @@ def discs(n=2, kind=1):
 
 @pytest.mark.parametrize(
     ("shape", "axes", "out", "word"),
-    [((2, 2, 9, 9), "tzyx", "out.ome.zarr", "axes"), ((9, 9), "yx", "folder.csv", "folder.csv")],
+    [
+        ((2, 2, 9, 9), "tzyx", "out.ome.zarr", "axes"),
+        ((9, 9), "yx", "folder.csv", "folder.csv"),
+        ((9, 9), "yx", "image.ome.zarr", "shape"),
+    ],
 )
 def test_what_cannot_be_written_is_told_of_before_a_mask_is_split(
     cli, tmp_path, shape, axes, out, word
 ):
     save_masks("m.tif", np.ones(shape, int), axes=axes)
     (tmp_path / "folder.csv").mkdir()
-    assert cli("objects", "m.tif", "-o", out, "--coco", "--overwrite").is_error(word)
-    assert {path.name for path in tmp_path.iterdir()} == {"m.tif", "folder.csv"}
+    np.save("other.npy", np.zeros((4, 4)))
+    image = ("--image", "other.npy") if "image" in out else ()
+    assert cli("objects", "m.tif", "-o", out, "--coco", "--overwrite", *image).is_error(word)
+    assert {path.name for path in tmp_path.iterdir()} == {"m.tif", "folder.csv", "other.npy"}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +94,22 @@ def test_kinds_without_an_object_are_told_of(cli, rows, tmp_path, out):
     outcome = cli("objects", ".", "-o", "both.csv", "--kinds", "9")
     assert outcome.code == 0 and "note: a.labels.tif: --kind" in outcome.err
     assert [row["image"] for row in rows("both.csv")] == 3 * ["b.labels.tif"]
+
+
+@pytest.mark.parametrize("out", ["t.csv", "t.ome.zarr"])
+def test_the_ground_is_left_out_without_kinds(cli, rows, out):
+    save_masks("m.tif", np.where(discs(2, 3), 3, 7))
+    outcome = cli("objects m.tif -o", out)
+    assert "m.tif: 2 objects" in outcome.out and "label 7 is left out" in outcome.err
+    assert {row["kind"] for row in rows("t.csv")} == {"3"}
+    assert cli("objects m.tif --kinds all --overwrite -o", out).err == ""
+    assert {row["kind"] for row in rows("t.csv")} == {"3", "7"}
+
+
+def test_processes_that_would_do_nothing_are_refused(cli, tmp_path):
+    save_masks("m.labels.tif", discs())
+    outcome = cli("objects . -o t.csv --jobs 2")
+    assert outcome.code == 2 and "--jobs" in outcome.err and not (tmp_path / "t.csv").exists()
 
 
 def test_several_masks_share_a_table(cli, rows, tmp_path):

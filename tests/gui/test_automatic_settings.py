@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks
+from gui_cases import blocks
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
-from qtpy.QtCore import Qt
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
@@ -65,28 +64,37 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     assert (found == dots()[1]).mean() > 0.98
 
 
-def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke, qtbot):
-    texts = []
-    later = Qt.ConnectionType.QueuedConnection  # what comes to screen
-    dock.status.changed.connect(lambda: texts.append(dock.status.text), later)
+def test_the_first_labels_are_those_of_the_chosen_settings(dock, stroke):
+    shown, texts = [], []
+    dock.controller.advanced.connect(lambda frame: shown.append(chosen(dock)))
+    dock.controller.returned.connect(lambda result: shown.append(chosen(dock)))
+    dock.status.changed.connect(lambda: texts.append(dock.status.text))
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
-    qtbot.waitUntil(lambda: texts[-1:] == [dock.status.text], timeout=TIMEOUT)
-    assert any(text.startswith("first labels; choosing settings") for text in texts)
-    ended = {text.partition("\n")[2] for text in texts if text.startswith("converged")}
-    assert ended == {"automatic: colour and surroundings, scale 7, 480 px"}
+    assert set(shown) == {(False, 0.0, 1, 7)}
+    assert any(text.startswith("choosing settings") for text in texts)
     assert dock.status.text.startswith("converged")
 
 
-def test_it_is_said_at_once_that_settings_are_looked_for(dock, stroke, monkeypatch):
-    """However soon they are chosen."""
+def test_later_labels_are_provisional_until_the_settings_are_chosen(dock, stroke, monkeypatch):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
     texts = []
-    dock.controller.advanced.connect(lambda frame: texts.append(dock.status.text))
+    dock.status.changed.connect(lambda: texts.append(dock.status.text))
     monkeypatch.setattr(dock.automatic, "chooser", lambda job: lambda cancelled: "")
+    stroke(dock, 7, 22, 1)
+    assert any(text.startswith("first labels; choosing settings") for text in texts)
+    assert dock.status.text.startswith("converged")
+
+
+def test_a_choice_that_fails_leaves_the_labels(dock, stroke, monkeypatch):
+    def fail(cancelled):
+        raise saf.ComputeError("no memory")
+
+    monkeypatch.setattr(dock.automatic, "chooser", lambda job: fail)
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
-    assert texts[0].startswith("first labels; choosing settings")
-    assert dock.status.text.startswith("converged")
+    assert dock.result.data.any() and dock.status.text.startswith("converged")
 
 
 def test_labels_that_were_right_at_once_say_so_in_the_end(model, open_on, stroke):

@@ -117,7 +117,7 @@ def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):
     restore.click()
     assert scribbles.strokes.layer is layer and scribbles.strokes.name(2) == "sky"
     np.testing.assert_array_equal(layer.data, before)
-    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
     assert scribbles.result is not None and restore.isHidden()
     layer.undo()
     assert (layer.data != before).any()
@@ -156,7 +156,7 @@ def test_labels_that_a_run_replaced_come_back_by_undo_if_a_person_edited_them(
 ):
     painted(scribbles, qtbot)
     scribbles.start()
-    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
     result = scribbles.result
     if is_edited:
         result.data_setitem((np.arange(9), np.arange(9)), 7)
@@ -165,7 +165,7 @@ def test_labels_that_a_run_replaced_come_back_by_undo_if_a_person_edited_them(
     told = []
     result.events.paint.connect(told.append)
     scribbles.start()
-    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
     after = np.array(result.data)
     assert scribbles.result is result and 7 not in after and not told
     result.undo()

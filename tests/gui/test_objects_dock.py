@@ -20,6 +20,7 @@ from napari_saf._gui.objects import dock as objects_dock
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.objects.table import ObjectTable
+from napari_saf.cli import main
 from napari_saf.objects import NECK
 
 pytestmark = pytest.mark.gui
@@ -68,6 +69,19 @@ def test_long_names_hide_no_kind(dock, model, settle, qtbot):
         dock.show()
     last = dock.choices.kinds.visualItemRect(dock.choices.kinds.item(1))
     assert 0 <= dock.choices.kinds.viewport().rect().bottom() - last.bottom() <= 4
+
+
+@pytest.mark.parametrize("ground", [0, 1, 5])
+def test_the_kinds_are_those_of_the_command(model, open_on, settle, tmp_path, ground):
+    labels = np.where(discs() == 1, ground, np.arange(100) // 50 + 2).astype(np.uint8)
+    model.add_labels(labels, name="cells")
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    saf.save_masks(tmp_path / "m.tif", labels)
+    main(["objects", str(tmp_path / "m.tif"), "-o", str(tmp_path / "t.csv")])
+    with (tmp_path / "t.csv").open() as file:
+        kinds = {int(row["kind"]) for row in csv.DictReader(file)}
+    assert dock.choices.kinds.ticked == sorted(kinds) == [2, 3]
 
 
 class Mouse:

@@ -43,7 +43,7 @@ def settle(qtbot):
 
     def wait(dock):
         qtbot.wait(60)
-        qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
     return wait
 
@@ -467,6 +467,14 @@ def test_other_methods_follow_too(taught, settle):
             np.testing.assert_array_equal(
                 labels_of(taught)[painted], taught.strokes.layer.data[painted]
             )
+
+
+def test_labels_that_are_removed_leave_no_outcome(taught, model):
+    assert not taught.next_row.isHidden()
+    model.layers.remove(taught.result)
+    assert taught.next_row.isHidden()
+    assert "press Update" in taught.status.text
+    assert set(share_texts(taught.classes).values()) == {""}
 
 
 def test_a_foreign_layer_can_hold_the_strokes(open_on, model, settle):

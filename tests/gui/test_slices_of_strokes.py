@@ -41,7 +41,7 @@ def settle(scribbles, qtbot):
 
     def wait():
         qtbot.wait(REST_MILLISECONDS)
-        qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
 
     return wait
 

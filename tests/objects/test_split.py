@@ -10,7 +10,7 @@ from object_cases import share_found, touching_pair
 from scipy import ndimage
 
 import napari_saf as saf
-from napari_saf.objects import find_parts
+from napari_saf.objects import find_parts, ground_label
 
 SHAPES = [(23, 31), (1, 9), (7, 1), (7, 9, 11)]
 
@@ -307,3 +307,20 @@ def test_a_kind_without_known_pixels_in_or_around_it_has_no_edges(missing, label
     image = np.where(labels == label, missing, 5.0)
     found = saf.split_objects(labels, image=image)
     np.testing.assert_array_equal(found.labels, saf.split_objects(labels).labels)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ground"),
+    [
+        ((60, 40), 3),
+        ((40, 60), 9),
+        ((100, 0), None),
+        ((30, 20), None),  # half of the image is unlabelled
+        ((25, 25, 25), None),
+        ((24,) + (19,) * 4, None),  # cells of another program, side by side
+    ],
+)
+def test_the_ground_is_a_large_label_of_several(sizes, ground):
+    sizes = [size for size in sizes if size]
+    numbers = [3, 9, 10, 11, 12][: len(sizes)]
+    assert ground_label(numbers, sizes, 100) == ground

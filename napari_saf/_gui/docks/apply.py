@@ -140,6 +140,7 @@ class ApplyDialog(QDialog):
         rows += [create_row(*widgets)] if widgets else []
         fill_layout(QVBoxLayout(self.row), *rows)
         self.status.mirror(panel.status)
+        self.status.changed.connect(self._grow)
         panel.busy_changed.connect(self.stop.setEnabled)
         panel.controller.began.connect(self._on_began)
         self.image.currentIndexChanged.connect(self._on_chosen)
@@ -191,6 +192,11 @@ class ApplyDialog(QDialog):
         self.show()
         self.raise_()
         (self.source if to_files else self.image).setFocus()
+
+    def _grow(self) -> None:
+        """Make room for a longer status; otherwise the rows above would shrink."""
+        height = self.layout().totalHeightForWidth(self.width())
+        self.resize(self.width(), max(height, self.height()))
 
     def take_brightness(self, options: ImageOptions | None) -> None:
         if options is not None:

@@ -33,6 +33,7 @@ from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.metadata import class_names, colors_of
 from napari_saf.errors import SafError, format_count
 from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text
+from napari_saf.objects import ground_label
 
 Table = Mapping[str, NDArray[Any]]
 ROW_HEIGHT = 22
@@ -342,16 +343,16 @@ class LabelList(QListWidget):
     def show_labels(
         self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer] | None = None
     ) -> None:
-        """List labels, all checked except the largest, the background, if `sizes` are given."""
+        """List labels, all checked except that of the ground, if `sizes` are given."""
         names, colors, state = class_names(layer), colors_of(layer, numbers), Qt.CheckState
-        ground = -1 if sizes is None or len(sizes) < 2 else int(sizes.argmax())
+        ground = None if sizes is None else ground_label(numbers, sizes, layer.data.size)
         with signals_blocked(self):
             self.clear()
             for row, number in enumerate(numbers.tolist()):
                 item = QListWidgetItem(names.get(number, f"label {number}"), self)
                 item.setData(Qt.ItemDataRole.UserRole, number)
                 item.setIcon(square_icon(colors[row]))
-                item.setCheckState(state.Unchecked if row == ground else state.Checked)
+                item.setCheckState(state.Unchecked if number == ground else state.Checked)
                 item.setSizeHint(QSize(0, _TICK_HEIGHT))
         self._show_rows(min(max(len(numbers), 1), _MOST_TICKS))
 

@@ -20,7 +20,7 @@ from napari_saf.project import FileReference, FoundFile, ImageEntry, find_files,
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),
-    ("State", "Stage of the work: untouched, with strokes, labelled, exported."),
+    ("State", "Stage of the work: untouched, taught by strokes, labelled, exported."),
     (
         "Uncertainty",
         "Share of uncertain pixels after Label all, averaged over the labels; strokes help most "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from napari_saf.result import FULL, Segmentation, Status
 
 _FIRST = "object"
 _BY_HAND = "as set below"
-_PROVISIONAL = "first labels; choosing settings by the strokes …"
+_CHOOSING = "choosing settings by the strokes"
+_PROVISIONAL = f"first labels; {_CHOOSING} …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
     "Choose features, scale, working size and the range of strokes automatically by the strokes, "
@@ -63,6 +65,11 @@ class AutomaticSettings(QCheckBox):
     def choice(self) -> StrokeChoice:
         choices = self._choices()
         return choices.get(self._name) or choices[_FIRST]  # the network may have been removed
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether settings are chosen automatically, without features of a network."""
+        return self.isChecked() and "deep" not in self._choices()
 
     @property
     def corrects(self) -> bool:
@@ -188,12 +195,13 @@ class AutomaticSettings(QCheckBox):
 
 
 class StrokeChooser(QObject):
-    """Chooses settings by the strokes, once per run; until then its labels are provisional.
+    """Chooses settings by the strokes: before the first labels, then once per run.
 
-    `changed` requests a run with the new settings.
+    Until then labels of the run are provisional. `changed` requests a run, with whether its
+    settings were chosen by the current strokes.
     """
 
-    changed = Signal()
+    changed = Signal(bool)
 
     def __init__(
         self, panel: RunPanel, automatic: AutomaticSettings, results: StrokeResults
@@ -201,6 +209,7 @@ class StrokeChooser(QObject):
         super().__init__(panel)
         self._panel, self._automatic, self._results = panel, automatic, results
         self._chosen_in: RunJob | None = None
+        self._first: str | None = None  # choice before the first labels
         panel.controller.advanced.connect(self._on_advanced)
         panel.controller.returned.connect(self._on_returned)
         panel.background.failed.connect(self._on_failed)
@@ -208,6 +217,42 @@ class StrokeChooser(QObject):
     def drop(self) -> None:
         self._panel.background.drop("choice")
         self._panel.set_provisional("")
+
+    def choose_first(self) -> bool:
+        """Choose settings before the first labels; return whether the run has to wait for them.
+
+        It does not wait for features of a network, which take longer than the run.
+        """
+        results, panel = self._results, self._panel
+        if panel.is_busy or results.has_base or not self._automatic.is_quick:
+            return panel.task is not None
+        result, strokes = results.in_view(), results.checksum()
+        if result.live.layer is not None:
+            return False
+        choose, self._first = self._automatic.chooser(results.job()), None
+
+        def choose_or_leave(report: object, cancelled: Callable[[], bool]) -> str:
+            with suppress(SafError):  # the run shows the error
+                return choose(cancelled)
+            return ""
+
+        def take(name: str) -> None:
+            self._first = name
+
+        def finish() -> None:
+            if result is not results.current:
+                results.show_current()
+            elif self._first is not None:
+                self._automatic.take(self._first)
+                self.changed.emit(strokes == results.checksum())
+
+        stopped = "stopped before the first labels"
+        panel.begin_task(_CHOOSING, choose_or_leave, take, on_finished=finish, stopped_text=stopped)
+        return True
+
+    def settle(self, job: RunJob) -> None:
+        """Keep the settings of a job, which were chosen for it."""
+        self._chosen_in = job
 
     def _on_advanced(self, frame: Frame) -> None:
         shown = self._results.of_run_in_view
@@ -235,7 +280,7 @@ class StrokeChooser(QObject):
 
     def _take(self, name: str) -> None:
         if self._automatic.take(name):
-            self.changed.emit()
+            self.changed.emit(True)
         else:
             self.drop()
 

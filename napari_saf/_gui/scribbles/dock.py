@@ -148,7 +148,7 @@ class ScribblesWidget(DockBase):
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
             (self.workspace.session.shown, self._turn_to),
-            (layers.removed, self.tools.take_removal),
+            (layers.removed, self._on_layer_removed),
             (layers.inserted, self._results.show_shares),
             (self.classes.recolored, self.workspace.autosave_soon),
             (self.classes.renamed, self.workspace.autosave_soon),
@@ -179,18 +179,24 @@ class ScribblesWidget(DockBase):
         self.automatic.reader.forget()
         self.start()
 
-    def start(self) -> None:
-        """Label the image by the current strokes, or show what is missing."""
+    def start(self, is_chosen: bool = False) -> None:
+        """Label the image by the current strokes, or show what is missing.
+
+        `is_chosen` is whether the settings were just chosen by these strokes.
+        """
         self._chooser.drop()
         self._check()
         if self._results.state.fault:
             self.panel.show_error(self._results.why_disabled)
         elif self._results.why_disabled:
             self._results.clear_labels()
-        else:
+        elif is_chosen or not self._chooser.choose_first():
             continues = self.warm_start.isChecked() or self.automatic.corrects
             with self.panel.showing_errors():
-                self.controller.start(self._results.request(continues, self.automatic.note))
+                job = self._results.request(continues, self.automatic.note)
+                if is_chosen:
+                    self._chooser.settle(job)
+                self.controller.start(job)
 
     def _follow_strokes(self) -> None:
         """Update the labels, unless they follow the current strokes."""
@@ -224,6 +230,11 @@ class ScribblesWidget(DockBase):
         self.applying.image.refresh()
         self._check()
         self._results.show_current()
+
+    def _on_layer_removed(self, event: Any) -> None:
+        self.tools.take_removal(event)
+        self._results.take_removal(event)
+        self._refresh()
 
     def _on_base_chosen(self) -> None:
         base = self.base.layer

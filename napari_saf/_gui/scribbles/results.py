@@ -171,6 +171,11 @@ class StrokeResults(QObject):
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
             self._panel.show_outcome(text or self.why_no_labels(), 1.0 if shares else 0.0)
 
+    def take_removal(self, event: Any) -> None:
+        """Show the new status if labels were removed."""
+        if any(result.live.layer == event.value for result in self._results):
+            self.show_current()
+
     def show_shares(self, event: object = None) -> None:
         """Show the share of each class; labels of a project are counted in the background."""
         result = self.current
@@ -291,20 +296,20 @@ class StrokeResults(QObject):
         self._results.append(result)
         return result
 
-    def begin(self, index: Index) -> StrokeResult:
-        """Return the result of the current strokes for a new run, created if necessary."""
-        result, chosen = self.current, self._input
+    def in_view(self) -> StrokeResult:
+        """Return the result of the current strokes, created if necessary."""
+        result, region = self.current, self._input.pixels().region()
         if result is None:
-            placement = chosen.pixels().region().placement
-            result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, placement)
+            chosen = region.image, self._input.strokes, region.index, region.placement
+            result = StrokeResult(self._viewer, *chosen)
             self._results.append(result)
-        self.give_way(result)
         return result
 
     def request(self, continues: bool, note: str) -> RunJob:
         """Return the job of a run, which `continues` from the current labels or starts anew."""
         method, job = self._form.read(), self.job()
-        result = self.begin(job.pixels.index)
+        result = self.in_view()
+        self.give_way(result)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
         return RunJob(
             result.image,
