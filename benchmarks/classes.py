@@ -5,9 +5,9 @@ python benchmarks/classes.py digits [--draws 20] [--objects 1000]
 python benchmarks/classes.py speed [--objects 5000]
 
 blood   Stained cells of 40 images: objects of Otsu's threshold on green, holes filled, split by
-        `split_objects`; how many boxes are found (an intersection over union of bounding boxes
-        above .5), and of the objects that find one, red and white cells and platelets are told
-        apart. With ``--all`` the objects that find none are there, too, without a class, as debris.
+        `split_objects`; how many boxes are matched (an intersection over union of bounding boxes
+        above .5), and of the objects that match one, red and white cells and platelets are told
+        apart. With ``--all`` the others are there, too, without a class, as debris.
 digits  Digits of MNIST strewn on a canvas, ten classes.
 speed   Processor time, and that on the clock, of measures, choice, the space of an image, and of a
         click: `classify` after `with_clicks`.
@@ -62,28 +62,29 @@ def blood() -> tuple[list[saf.ObjectMeasures], list[NDArray[np.int64]]]:
     """Return the measures of the objects of each image, and their classes by the boxes, or 0."""
     with open(DATA / "blood" / "boxes.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    measures, truths, n_boxes, n_found = [], [], 0, 0
+    measures, truths, n_boxes, n_matched = [], [], 0, 0
     for name in sorted({row["image"] for row in rows}):
         image = iio.imread(next((DATA / "blood" / "images").glob(f"{name}.*")))[..., :3]
-        own = [row for row in rows if row["image"] == name]
+        of_image = [row for row in rows if row["image"] == name]
         sides = ("y_min", "x_min", "y_max", "x_max")
-        boxes = np.array([[float(row[side]) for side in sides] for row in own])
-        kinds = np.array([CLASSES.index(row["class"]) + 1 for row in own])
+        boxes = np.array([[float(row[side]) for side in sides] for row in of_image])
+        kinds = np.array([CLASSES.index(row["class"]) + 1 for row in of_image])
         green = image[..., 1].astype(float)
         cells = ndimage.binary_fill_holes(green < threshold_otsu(green))
         objects = saf.split_objects(cells, image=image, neck=0.1, smallest=100)
-        found = np.array([[[side.start, side.stop] for side in box]
-                          for box in ndimage.find_objects(objects.labels.astype(int))])  # fmt: skip
-        low = np.maximum(found[:, None, :, 0], boxes[None, :, :2])
-        high = np.minimum(found[:, None, :, 1], boxes[None, :, 2:])
+        slices = ndimage.find_objects(objects.labels.astype(int))
+        bounds = np.array([[[side.start, side.stop] for side in box] for box in slices])
+        low = np.maximum(bounds[:, None, :, 0], boxes[None, :, :2])
+        high = np.minimum(bounds[:, None, :, 1], boxes[None, :, 2:])
         shared = (high - low).clip(0).prod(axis=2)
-        size = (found[..., 1] - found[..., 0]).prod(axis=1)[:, None]
+        size = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)[:, None]
         overlap = shared / (size + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - shared)
-        n_boxes, n_found = n_boxes + len(boxes), n_found + int((overlap.max(axis=0) > 0.5).sum())
+        n_boxes += len(boxes)
+        n_matched += int((overlap.max(axis=0) > 0.5).sum())
         truths.append(np.where(overlap.max(axis=1) > 0.5, kinds[overlap.argmax(axis=1)], 0))
         measures.append(saf.measure_objects(objects, image))
     counts = dict(zip(CLASSES, np.bincount(np.concatenate(truths), minlength=4)[1:], strict=True))
-    print(f"{n_found} of {n_boxes} boxes are found; objects by class {counts}")
+    print(f"{n_matched} of {n_boxes} boxes are matched; objects by class {counts}")
     return measures, truths
 
 
@@ -111,7 +112,7 @@ def canvas(n_objects: int, seed: int) -> tuple[saf.Objects, NDArray[np.uint8], N
 
 def joined(measures: list[saf.ObjectMeasures], kept: NDArray[np.bool_]) -> saf.ObjectMeasures:
     """Return the measures of some objects of several images as those of one image."""
-    values = np.concatenate([one.values for one in measures])[kept]
+    values = np.concatenate([image.values for image in measures])[kept]
     first = measures[0]
     return saf.ObjectMeasures(np.arange(1, len(values) + 1), values, first.names, first.groups)
 
@@ -134,8 +135,8 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 def ways(groups: list[str] | None) -> dict[str, dict[str, Any]]:
     """Return the options of `learn_classes` of each of its ways."""
-    given = groups or ["shape", "intensity", "texture"]
-    named = {name: {"method": name, "groups": given} for name in class_methods()}
+    in_use = groups or ["shape", "intensity", "texture"]
+    named = {name: {"method": name, "groups": in_use} for name in class_methods()}
     return {"automatic": {"groups": groups}, **named}
 
 
@@ -148,7 +149,7 @@ def compare(
 ) -> None:
     """Print a table: a line a way, a column a number of clicks."""
     shots = (1, 3, 5)
-    own = np.isin(measures.groups, groups) if groups else np.ones(len(measures.names), bool)
+    columns = np.isin(measures.groups, groups) if groups else np.ones(len(measures.names), bool)
     table: dict[str, list[list[float]]] = {}
     for column, n_clicks in enumerate(shots):
         rng = np.random.default_rng(SEED)
@@ -157,14 +158,14 @@ def compare(
             for label in np.unique(truth[truth > 0]):
                 seeds[rng.choice(np.flatnonzero(truth == label), n_clicks, replace=False)] = label
             clicks = {int(k) + 1: int(seeds[k]) for k in np.flatnonzero(seeds)}
-            found = {}
+            results = {}
             for way, options in ways(groups).items():
                 classes = saf.learn_classes(measures, clicks, **options)
-                found[way] = classes.classify(measures).classes
-            values, is_seed = measures.values[:, own], seeds > 0
+                results[way] = classes.classify(measures).classes
+            values, is_seed = measures.values[:, columns], seeds > 0
             for way, make in peers().items():
-                found[way] = make().fit(values[is_seed], seeds[is_seed]).predict(values)
-            for way, labels in found.items():
+                results[way] = make().fit(values[is_seed], seeds[is_seed]).predict(values)
+            for way, labels in results.items():
                 scores = table.setdefault(way, [[] for _ in shots])
                 scores[column].append(balanced(np.where(is_seed, 0, truth), labels))
     print(f"\n{title}, {len(truth)} objects, {n_draws} draws")

@@ -20,7 +20,7 @@ from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
 from napari_saf.graph import AffinityGraph
 from napari_saf.io import check_suffix
-from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.methods import METHODS, AbstractMethod, LaplacianShot
 from napari_saf.objects._split import Objects
 from napari_saf.objects._track import Tracks
 from napari_saf.objects._vectors import ObjectMeasures, measure_objects
@@ -38,8 +38,9 @@ _N_NEIGHBORS = 5
 _MOST_RATED = 1000
 """Maximum number of unclicked objects used to rate groups and methods."""
 _N_RESAMPLED = 4
-_TOLERANCE = 1e-3
-"""Tolerance on the relative gain of a step; three times as fast as 1e-5, and as accurate."""
+_SETTINGS = {"tolerance": 1e-3, "laplacian_weight": 1.0, "n_prototypes": 8}
+"""Tolerance on the relative gain of a step: three times as fast as 1e-5, and as accurate. Several
+prototypes per class: a single mean that all objects refine moves off towards debris."""
 _MOST_FOLDS = 5
 _MARGIN = 0.07
 """Gain in agreement with the clicks that an additional group of measures must bring."""
@@ -359,12 +360,14 @@ def learn_classes(
     Measures are standardised by mean and standard deviation over all objects; outline and features
     are normalised to unit length, each other group to a mean length of 1, and all are projected
     onto at most 32 principal axes. Candidates are shape, intensity and texture together, the
-    outline or features alone, and the first three with one further group. All methods that take
-    seeds, and for the first candidate a random forest, are rated by cross-validation: each of up to
-    five folds holds out one click per class. The best rating wins, the first in a tie; a further
-    group must gain .07. With a single click per class, the first method that takes seeds is used,
-    and the first three groups together or one group alone are rated by stability (Lange et al.,
-    https://doi.org/10.1162/089976604773717621): how well the result is reproduced from as many
+    outline or features alone, and the first three with one further group. LaplacianShot, by the
+    nearest click as long as a class has at most 8, is the default: it does not move with objects of
+    no class, such as debris. All methods that take seeds, and for the first candidate a random
+    forest, are rated by cross-validation: each of up to five folds holds out one click per class.
+    The best rating wins, the first in a tie; a further group must gain .07. With a single click per
+    class, LaplacianShot is used, and the first three groups together or one group alone are rated
+    by stability (Lange et al., https://doi.org/10.1162/089976604773717621): how well the result is
+    reproduced from as many
     objects of each class, drawn from it.
 
     Examples
@@ -470,8 +473,9 @@ def _clicked(
 
 
 def _few_shot_methods() -> list[str]:
-    """Return the names of the methods that solve batches of seeded tasks."""
-    return [name for name, cls in METHODS.items() if hasattr(cls, "run_tasks")]
+    """Return the names of the methods that solve batches of seeded tasks, the default first."""
+    names = [name for name, cls in METHODS.items() if hasattr(cls, "run_tasks")]
+    return sorted(names, key=lambda name: name != LaplacianShot.name)
 
 
 def class_methods() -> list[str]:
@@ -488,7 +492,7 @@ def _method(name: str, **arguments: Any) -> AbstractMethod:
     """Return a method that stops early, since few objects change class in its last steps."""
     cls: Any = METHODS[name]
     fields = {field.name for field in dataclasses.fields(cls)}
-    arguments = {"tolerance": _TOLERANCE} | arguments
+    arguments = _SETTINGS | arguments
     method: AbstractMethod = cls(**{k: value for k, value in arguments.items() if k in fields})
     return method
 
@@ -516,8 +520,7 @@ def _choose(
 ) -> ObjectClasses:
     """Select the groups and the method with the best rating; the first one wins a tie."""
     folds = _folds(learned.classes)
-    first, *alternatives = _few_shot_methods()
-    methods = [first, FOREST, *alternatives] if folds else [first]
+    methods = class_methods() if folds else [learned.method]
     methods = methods if method is None else [method]
     if not folds:  # stability does not show whether a further group helps
         n_groups = len(candidates[0])

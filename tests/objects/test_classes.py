@@ -175,6 +175,31 @@ def test_the_choice_says_how_well_it_tells_the_clicks(measured):
     assert (again.groups, again.method) == (chosen.groups, chosen.method)
 
 
+@pytest.mark.parametrize("n_clicks", [1, 3])
+def test_objects_without_a_class_leave_the_others_right(n_clicks):
+    rng = default_rng(0)
+    kinds = np.repeat([1, 2, 0], [40, 40, 300])
+    centres = np.array([[0, 4, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])  # debris first
+    values = centres[kinds] + rng.normal(0, np.where(kinds > 0, 0.4, 1.5)[:, None], (380, 4))
+    measures = saf.ObjectMeasures(
+        np.arange(1, 381), values.astype(np.float32), tuple("abcd"), ("shape",) * 4
+    )
+    clicks = {k: v for k, v in click(kinds, n_clicks).items() if v}
+    classified = saf.learn_classes(measures, clicks).classify(measures)
+    assert (classified.classes == kinds)[kinds > 0].mean() > 0.98
+
+
+def test_a_class_may_be_of_several_kinds_of_objects():
+    clump = np.arange(90) % 3
+    values = clump[:, None] + default_rng(0).normal(0, 0.1, (90, 3))
+    measures = saf.ObjectMeasures(
+        np.arange(1, 91), values.astype(np.float32), tuple("abc"), ("shape",) * 3
+    )
+    kinds = 1 + (clump == 1)  # on both sides of the other class
+    classified = saf.learn_classes(measures, click(kinds, 2)).classify(measures)
+    assert np.array_equal(classified.classes, kinds)
+
+
 @pytest.mark.parametrize(
     ("clicks", "options", "message"),
     [
