@@ -149,7 +149,7 @@ def compare(
 ) -> None:
     """Print a table: a line a way, a column a number of clicks."""
     shots = (1, 3, 5)
-    columns = np.isin(measures.groups, groups) if groups else np.ones(len(measures.names), bool)
+    is_used = np.isin(measures.groups, groups) if groups else np.ones(len(measures.names), bool)
     table: dict[str, list[list[float]]] = {}
     for column, n_clicks in enumerate(shots):
         rng = np.random.default_rng(SEED)
@@ -162,7 +162,7 @@ def compare(
             for way, options in ways(groups).items():
                 classes = saf.learn_classes(measures, clicks, **options)
                 results[way] = classes.classify(measures).classes
-            values, is_seed = measures.values[:, columns], seeds > 0
+            values, is_seed = measures.values[:, is_used], seeds > 0
             for way, make in peers().items():
                 results[way] = make().fit(values[is_seed], seeds[is_seed]).predict(values)
             for way, labels in results.items():

@@ -20,7 +20,7 @@ from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
 from napari_saf.graph import AffinityGraph
 from napari_saf.io import check_suffix
-from napari_saf.methods import METHODS, AbstractMethod, LaplacianShot
+from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.objects._split import Objects
 from napari_saf.objects._track import Tracks
 from napari_saf.objects._vectors import ObjectMeasures, measure_objects
@@ -367,8 +367,7 @@ def learn_classes(
     The best rating wins, the first in a tie; a further group must gain .07. With a single click per
     class, LaplacianShot is used, and the first three groups together or one group alone are rated
     by stability (Lange et al., https://doi.org/10.1162/089976604773717621): how well the result is
-    reproduced from as many
-    objects of each class, drawn from it.
+    reproduced from as many objects of each class, drawn from it.
 
     Examples
     --------
@@ -473,9 +472,12 @@ def _clicked(
 
 
 def _few_shot_methods() -> list[str]:
-    """Return the names of the methods that solve batches of seeded tasks, the default first."""
-    names = [name for name, cls in METHODS.items() if hasattr(cls, "run_tasks")]
-    return sorted(names, key=lambda name: name != LaplacianShot.name)
+    """Return the names of the methods that solve batches of seeded tasks.
+
+    Those with several prototypes per class come first, as objects of no class do not move them.
+    """
+    methods = {name: cls for name, cls in METHODS.items() if hasattr(cls, "run_tasks")}
+    return sorted(methods, key=lambda name: not hasattr(methods[name], "n_prototypes"))
 
 
 def class_methods() -> list[str]:
