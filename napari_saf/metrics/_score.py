@@ -204,8 +204,9 @@ def overlap_of(mask: NDArray[Any], truth: NDArray[Any]) -> Overlap:
 
 def _ranked(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the numbers in ascending order, and the labels as indices into them."""
-    if labels.max() <= labels.size:
-        return np.arange(labels.max() + 1), labels.astype(np.int64, copy=False)
+    largest = int(labels.max())  # one more overflows in the smallest type that holds it
+    if largest <= labels.size:
+        return np.arange(largest + 1), labels.astype(np.int64, copy=False)
     numbers, ranks = np.unique(labels, return_inverse=True)
     return numbers.astype(np.int64), ranks
 

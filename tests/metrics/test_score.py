@@ -122,3 +122,10 @@ def test_scores_refuse_what_does_not_fit():
         score_pixels(np.arange(2000), np.arange(2000))
     with pytest.raises(saf.InvalidInput, match="the ignored class"):
         score_pixels([[1]], [[0]], ignore=0)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_the_largest_number_of_a_type_is_a_class(kind):
+    mask = np.zeros((300, 300), kind)
+    mask[:9] = np.iinfo(kind).max
+    assert saf.metrics.score_pixels(mask, mask).classes.tolist() == [0, np.iinfo(kind).max]
