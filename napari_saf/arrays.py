@@ -25,6 +25,9 @@ Mask = Bools | None
 Region = tuple[slice, ...]
 """Slices of a part of an image, one per axis."""
 
+JsonObject = dict[str, Any]
+"""Entries by name, of JSON types, as in recipes, requests of runs and attributes of stores."""
+
 _LARGEST = float(np.finfo(np.float32).max)
 
 

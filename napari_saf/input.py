@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_whole, check_window
+from napari_saf.arrays import JsonObject, as_whole, check_window
 from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.features import (
@@ -207,7 +207,7 @@ class ImageOptions:
         names = {field.name for field in dataclasses.fields(self)} - {"rescale"}
         return {name: getattr(self, name) for name in names}
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         scaling = None if self.scaling is None else dataclasses.asdict(self.scaling)
         features = self.features if self.extractor is None else self.extractor.to_plain()

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic_core import to_jsonable_python
 
-from napari_saf.arrays import as_array
+from napari_saf.arrays import JsonObject, as_array
 from napari_saf.errors import InvalidInput
 
 T = TypeVar("T")
@@ -289,9 +289,9 @@ def values_of(method: object) -> dict[str, object]:
     return values
 
 
-def to_plain(method: object) -> dict[str, Any]:
+def to_plain(method: object) -> JsonObject:
     """Return a dataclass as JSON-compatible values; unnamed variants become ``{"kind": None}``."""
-    plain: dict[str, Any] = {}
+    plain: JsonObject = {}
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
         if item.variants:

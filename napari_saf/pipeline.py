@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic_core import to_jsonable_python
 
 from napari_saf import io, storage
-from napari_saf.arrays import as_path, check_kind
+from napari_saf.arrays import JsonObject, as_path, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
 from napari_saf.graph import GraphUnion
@@ -126,9 +126,9 @@ class Pipeline:
         return cls(method, prototypes.options, prototypes=prototypes)
 
     @property
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> JsonObject:
         """The recipe as JSON-compatible values, the inverse of `from_plain`."""
-        plain: dict[str, Any] = {
+        plain: JsonObject = {
             "schema": 1,
             "method": self.method.name,
             "parameters": to_plain(self.method),
@@ -136,7 +136,7 @@ class Pipeline:
         }
         return dict(to_jsonable_python(self._with_steps({**plain, **self.about})))
 
-    def _with_steps(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_steps(self, recipe: Mapping[str, Any]) -> JsonObject:
         """Return the recipe of a run of the method with the further steps of the pipeline."""
         steps = {"objects": self.objects, "probabilities": self.probabilities}
         added = {name: to_plain(step) for name, step in steps.items() if step is not None}

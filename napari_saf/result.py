@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from napari_saf.arrays import Float32s, Float64s, Floats, Int64s, Integers
+from napari_saf.arrays import Float32s, Float64s, Floats, Int64s, Integers, JsonObject
 from napari_saf.errors import InvalidInput, SafError
 
 LabelImage = NDArray[np.unsignedinteger[Any]]
@@ -400,7 +400,7 @@ class Segmentation:
     status: Status
     n_evaluations: int
     seconds: float
-    recipe: dict[str, Any] = dataclasses.field(repr=False)
+    recipe: JsonObject = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
     exemplars: Int64s | None = dataclasses.field(default=None, repr=False)
     uncertainty: Float32s | None = dataclasses.field(default=None, repr=False)

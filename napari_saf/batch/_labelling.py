@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import io
+from napari_saf.arrays import JsonObject
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput, SafError, counted
 from napari_saf.methods import Cancelled, run_to_end
@@ -287,7 +288,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                 outputs.append(_maps_file(mask, self.pipeline.probabilities))
         return outputs
 
-    def _files(self, job: Job) -> list[dict[str, Any]]:
+    def _files(self, job: Job) -> list[JsonObject]:
         """Return the current state of the input files of a job, as recorded in a recipe."""
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder, mask = job.companion.parent, self.companions.mask
@@ -315,7 +316,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                     raise InvalidInput(f"{mask}: was changed since it was made; {_REPLACES}")
 
     @contextmanager
-    def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:
+    def _saving_recipe(self, job: Job, recipe: JsonObject) -> Iterator[None]:
         """Save a recipe around the masks, so that a killed run leaves no mask without its recipe.
 
         The recipe is saved before new masks. While existing masks are overwritten, the new recipe

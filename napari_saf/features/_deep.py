@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import platformdirs
 
-from napari_saf.arrays import Array, Float32s, Mask
+from napari_saf.arrays import Array, Float32s, JsonObject, Mask
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Patterns, perceived
@@ -139,7 +139,7 @@ class DeepFeatures(FeatureExtractor):
     def _margin(self) -> int:
         return (self.window - self.step) // 2
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         values = to_plain(self) | {"weights_file": Path(self.weights_file).name}
         return {"kind": self.name, **values}
 
@@ -215,7 +215,7 @@ class DeepFeatures(FeatureExtractor):
         means = average(np.ascontiguousarray(features[..., -n_deep:]))
         return np.concatenate([features[..., :-n_deep], means], axis=-1)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> JsonObject:
         """Return the settings that features depend on besides the image."""
         values = to_plain(self) | {"device": self.network().device.type, "version": 1}
         return {name: values[name] for name in values if name not in ("weights_file", "around")}

@@ -6,12 +6,12 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from skimage import color, feature, filters
 
-from napari_saf.arrays import Array, Float32s, Floats, Mask
+from napari_saf.arrays import Array, Float32s, Floats, JsonObject, Mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.features._image import average_around, scales_of, standardized
@@ -124,7 +124,7 @@ class FeatureExtractor(ABC):
         """Return the number of image channels for `n_features`, if known."""
         return self.channels
 
-    def to_plain(self) -> str | dict[str, Any]:
+    def to_plain(self) -> str | JsonObject:
         """Return the recipe entry: the name, or a dict with the parameters."""
         parameters = to_plain(self)
         return {"kind": self.name, **parameters} if parameters else self.name
@@ -323,7 +323,7 @@ class Multiscale(FeatureExtractor):
 
     receptive_field = 4 * 8 + 2  # widest blur and second differences
 
-    def to_plain(self) -> str | dict[str, Any]:
+    def to_plain(self) -> str | JsonObject:
         return super().to_plain() if self.moments else self.name
 
     def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:

@@ -19,9 +19,10 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteReque
 from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import one_line
 
-_Codec = dict[str, Any]
+_Codec = JsonObject
 _COMPRESSIONS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 """Zarr compressors that imagecodecs decodes to a bounded size."""
 _CODECS = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels, as_path
+from napari_saf.arrays import JsonObject, as_labels, as_path
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
@@ -89,10 +89,10 @@ class Labelling:
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
     prototypes: PrototypeSet | None = None
-    recipe: dict[str, Any] | None = None
+    recipe: JsonObject | None = None
     plane: tuple[int, ...] | None = None
     title: str = ""
-    place: dict[str, Any] | None = None
+    place: JsonObject | None = None
     probabilities: Mapping[int, NDArray[np.floating]] = dataclasses.field(default_factory=dict)
     origin: Sequence[float] | None = None
     affine: NDArray[np.float64] | None = None

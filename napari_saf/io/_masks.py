@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels, as_path, own_floats
+from napari_saf.arrays import JsonObject, as_labels, as_path, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.io._labels import Axes, Scale, color_table, label_axes, map_labels, spelled_out
 from napari_saf.io._note import NOTE_KEY, TIFF_KEY, write_note
@@ -289,7 +289,7 @@ def describe_zarr(
     label_map: LabelMap,
     note: str,
     name: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid."""
     numbers = label_map.numbers[:MOST_LABELS].tolist()  # objects may exceed it
     rows = zip(numbers, color_table(label_map)[1:].tolist(), strict=False)
@@ -309,7 +309,7 @@ def describe_levels(
     axes: Axes,
     name: str,
     channels: int | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the OME-Zarr metadata of a pyramid, with a channel axis at a position if any.
 
     Levels are subsampled: a pixel is the first of those of the finest level that it covers.
@@ -326,7 +326,7 @@ def describe_levels(
         scale = [axes.scale.get(n, 1.0) * k for n, k in zip(axes.names, steps, strict=True)]
         if channels is not None:
             scale.insert(channels, 1.0)
-        transformations: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
+        transformations: list[JsonObject] = [{"type": "scale", "scale": scale}]
         if axes.origin:
             first = [axes.origin.get(name, 0.0) for name in axes.names]
             if channels is not None:

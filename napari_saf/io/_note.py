@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from napari_saf import storage
-from napari_saf.arrays import check_kind
+from napari_saf.arrays import JsonObject, check_kind
 from napari_saf.io._labels import Axes, check_color, check_name
 from napari_saf.io._paths import NIFTI_SUFFIXES, mask_stem, mask_suffix, printable
 from napari_saf.io._readers import library
@@ -42,7 +42,7 @@ class MaskPlace(storage.FileModel):
     singletons: list[int] | None = None
     channels: int | None = None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         """Return the entries, without a missing affine."""
         return self.model_dump(exclude=None if self.affine is not None else {"affine"})
 
@@ -77,7 +77,7 @@ class MaskNote(storage.VersionedModel):
     scale: list[float] | None = None
     units: list[str] | None = None
     labels: list[LabelEntry]
-    recipe: dict[str, Any] | None = None
+    recipe: JsonObject | None = None
     place: MaskPlace | None = None
 
 
@@ -186,7 +186,7 @@ def _of_zarr(path: Path) -> object:
     return zarr_attributes(path).get(NOTE_KEY)
 
 
-def zarr_attributes(path: Path) -> dict[str, Any]:
+def zarr_attributes(path: Path) -> JsonObject:
     """Return the attributes of a zarr group or array, of format 2 or 3; may be empty."""
     for name in ("zarr.json", ".zattrs"):
         file = path / name

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import JsonObject
+
 Sizes = dict[str, tuple[float, str]]
 """Pixel size and unit, by axis letter."""
 MOST_PIECE = 2**28
@@ -56,7 +58,7 @@ class Opened:
     no_data: float | None = None
     affine: NDArray[np.float64] | None = None
     georeference: tuple[Any, ...] = ()
-    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    state: JsonObject = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     close: Callable[[], object] = lambda: None
     is_squeezed: bool = True

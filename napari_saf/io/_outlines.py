@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_path, boxes, spelled_kind
+from napari_saf.arrays import JsonObject, as_path, boxes, spelled_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.io._frame import part_regions
 from napari_saf.io._paths import check_suffix, file_stem, printable
@@ -187,9 +187,7 @@ def _straight(edges: NDArray[np.bool_], across: NDArray[np.bool_]) -> NDArray[np
     return np.stack([starts, ends], axis=1)
 
 
-def _write_list(
-    path: Path, head: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]
-) -> None:
+def _write_list(path: Path, head: JsonObject, name: str, rows: Iterable[JsonObject]) -> None:
     """Write a JSON object whose last entry is a long list, row by row."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="ascii") as file:
         file.write(f'{json.dumps(head)[:-1]}, "{name}": [')
@@ -201,7 +199,7 @@ def _write_list(
 def _write_geojson(path: Path, objects: _Numbered) -> None:
     shapely = library("shapely")
 
-    def features() -> Iterator[dict[str, Any]]:
+    def features() -> Iterator[JsonObject]:
         for number, plane, area in _outlines(objects):
             label = int(objects.kinds[number])
             geometry = json.loads(shapely.to_geojson(area))
@@ -274,7 +272,7 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
         present, starts = np.unique(owners[order], return_index=True)
         yield from zip(present.tolist(), np.split(ends[order], starts[1:]), strict=False)
 
-    def annotations() -> Iterator[dict[str, Any]]:
+    def annotations() -> Iterator[JsonObject]:
         for k, (number, plane, pieces) in enumerate(_joined(objects, runs), start=1):
             spans = np.concatenate(pieces)
             spans = spans[np.argsort(spans[:, 0])]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import InvalidInput
 
 OME_ZARR_SUFFIX = ".ome.zarr"
@@ -167,7 +168,7 @@ def table_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def file_state(file: Path, folder: Path) -> dict[str, Any]:
+def file_state(file: Path, folder: Path) -> JsonObject:
     """Return the state of a file, or of a folder that is one image, as recorded in `folder`.
 
     ``path`` is relative to `folder`, with slashes; ``n_bytes`` is the total size and ``modified``

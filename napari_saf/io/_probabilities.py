@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_array, as_path, as_whole, check_kind
+from napari_saf.arrays import JsonObject, as_array, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
 from napari_saf.io._labels import Axes, check_color, check_name, count_labels, label_axes
@@ -232,7 +232,7 @@ class _Maps:
     def placed(self) -> NDArray[Any]:
         return np.moveaxis(self.array, 0, self.place)
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> JsonObject:
         """Return the OME-Zarr metadata of an image with a channel for each label."""
         highest = 255 if self.array.dtype == np.uint8 else 1
         shared = {"active": True, "window": {"min": 0, "max": highest, "start": 0, "end": highest}}

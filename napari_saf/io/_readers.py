@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_path
+from napari_saf.arrays import JsonObject, as_path
 from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._labels import in_unit_of_x
 from napari_saf.io._opened import (
@@ -530,7 +530,7 @@ def _open_url(url: str) -> Opened:
     return opened
 
 
-def state_of(path: Path) -> dict[str, Any]:
+def state_of(path: Path) -> JsonObject:
     """Return the state of a file, or of the chunks of an array with their number."""
     state = {key: value for key, value in file_state(path, path.parent).items() if key != "path"}
     files = [name for _, _, names in os.walk(path) for name in names]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from napari_saf import storage
-from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
+from napari_saf.arrays import JsonObject, as_dict, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import (
@@ -94,7 +94,7 @@ class RecipeFile(storage.VersionedModel):
         return None if self.taught is None else PrototypeSet.from_entries(self.taught, self.options)
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> JsonObject:
         """The provenance of the recipe."""
         names = ("versions", "images", "files", "labels", "uncertainty")
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
@@ -263,11 +263,11 @@ class PrototypeSet:
             options=options,
         )
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[JsonObject]:
         """Return plain values by label, the inverse of `from_entries`."""
         rows = []
         for label, vectors in self.by_label().items():
-            row: dict[str, Any] = {"label": label}
+            row: JsonObject = {"label": label}
             if label in self.names:
                 row["name"] = self.names[label].strip()
             if label in self.colors:
@@ -291,13 +291,13 @@ class PrototypeSet:
         return {int(label): self.vectors[self.labels == label] for label in np.unique(self.labels)}
 
 
-def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
+def with_level(recipe: JsonObject, level: float | None) -> JsonObject:
     """Return a recipe with the level of regions; None: for labels."""
     labels_only = {key: value for key, value in recipe.items() if key != "regions"}
     return labels_only if level is None else labels_only | {"regions": {"level": level}}
 
 
-def with_prototypes(recipe: dict[str, Any], prototypes: PrototypeSet | None) -> dict[str, Any]:
+def with_prototypes(recipe: JsonObject, prototypes: PrototypeSet | None) -> JsonObject:
     """Return the recipe of a run with the prototypes learned from its strokes, if any."""
     return recipe if prototypes is None else recipe | {"taught": prototypes.entries()}
 
@@ -309,7 +309,7 @@ def rows_of_json(rows: Sequence[object], indent: str = "") -> str:
 
 
 def save_recipe(
-    path: str | os.PathLike[str], recipe: dict[str, Any], *, overwrite: bool = True
+    path: str | os.PathLike[str], recipe: JsonObject, *, overwrite: bool = True
 ) -> Path:
     """Save the recipe of a run (`Segmentation.recipe`) as JSON.
 

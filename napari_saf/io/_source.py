@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import JsonObject, as_labels, as_whole, whole_floats, whole_type
 from napari_saf.arrays import Region as Region
-from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
@@ -496,7 +496,7 @@ def _open_array(
     """Open an array-like object; its name or sampled values serve to detect changes."""
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
         raise InvalidInput(f"source: expected a path or an array, got {type(array).__name__}")
-    state: dict[str, Any] = {"shape": [int(n) for n in array.shape], "dtype": str(array.dtype)}
+    state: JsonObject = {"shape": [int(n) for n in array.shape], "dtype": str(array.dtype)}
     if hasattr(array, "dask"):
         state["name"] = array.name
     elif hasattr(array, "store_path"):  # of zarr

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.arrays import Float32s, Floats, Int64s, as_whole, check_size
+from napari_saf.arrays import Float32s, Floats, Int64s, JsonObject, as_whole, check_size
 from napari_saf.device import (
     DeviceName,
     FloatName,
@@ -247,7 +247,7 @@ class AbstractMethod(ABC):
         """Label the nodes of a problem; see `iterate` for parameters and errors."""
         return run_to_end(self.iterate(problem, initial, max_iterations=max_iterations))
 
-    def recipe(self, problem: Problem) -> dict[str, Any]:
+    def recipe(self, problem: Problem) -> JsonObject:
         """Return the settings that reproduce a run on a problem, JSON-compatible."""
         return {
             "schema": 1,

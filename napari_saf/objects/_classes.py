@@ -15,7 +15,7 @@ from pydantic import Field
 from scipy import sparse
 
 from napari_saf import storage
-from napari_saf.arrays import as_dict, as_list, as_path, as_whole, check_kind
+from napari_saf.arrays import JsonObject, as_dict, as_list, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
 from napari_saf.graph import AffinityGraph
@@ -625,7 +625,7 @@ class _ClassesFile(storage.VersionedModel):
     method: str
     agreement: float | None = None
     groups: Annotated[list[str], Field(min_length=1)]
-    features: str | dict[str, Any] | None = None
+    features: str | JsonObject | None = None
     measures: list[str]
     centre: list[float]
     deviation: list[Annotated[float, Field(gt=0)]]

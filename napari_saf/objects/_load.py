@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_list, as_path, as_whole
+from napari_saf.arrays import JsonObject, as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.io import OUTLINE_SUFFIXES, check_suffix, library
 from napari_saf.objects._split import Objects
@@ -226,7 +226,7 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
     return shapes, size if len(planes) == 1 else (len(planes), *size)
 
 
-def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:
+def _decode(runs: JsonObject, size: tuple[int, int]) -> NDArray[np.integer[Any]]:
     """Decode column-major COCO run lengths into flat row-major pixel indices."""
     check_room(8 * math.prod(size))
     if list(runs["size"]) != list(size):

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from napari_saf import storage
-from napari_saf.arrays import as_path, check_kind
+from napari_saf.arrays import JsonObject, as_path, check_kind
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
@@ -130,10 +130,10 @@ class _ProjectFile(storage.VersionedModel):
     kind: Literal["napari-saf project"]
     software: str
     images: list[_ImageEntry]
-    recipes: dict[storage.Text, dict[str, Any]]
+    recipes: dict[storage.Text, JsonObject]
     applied: storage.Text
     dictionaries: dict[storage.Text, _FileEntry]
-    docks: dict[str, dict[str, Any]]
+    docks: dict[str, JsonObject]
     current: Annotated[int, Field(ge=0)] | None
 
 
@@ -212,14 +212,14 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     """Serialise a project to be saved in the folder `home`."""
     contents: list[bytes] = []
 
-    def file_entry(file: FileReference) -> dict[str, Any]:
+    def file_entry(file: FileReference) -> JsonObject:
         try:
             path = Path(os.path.relpath(file.path, home)).as_posix()
         except ValueError:  # on different Windows drives
             path = file.path.as_posix()
         return {"path": path, "digest": file.digest, "n_bytes": file.n_bytes}
 
-    def layer_entry(layer: ProjectLayer) -> dict[str, Any]:
+    def layer_entry(layer: ProjectLayer) -> JsonObject:
         contents.append(layer.pixels.content)
         entry = {name: value for name, value in _fields(layer).items() if name not in _ENCODED}
         for name in _OF_SCHEMA_4:
@@ -265,7 +265,7 @@ def _fields(value: ProjectImage | ProjectLayer) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def _plain_classes(layer: ProjectLayer) -> list[dict[str, Any]]:
+def _plain_classes(layer: ProjectLayer) -> list[JsonObject]:
     """Return rows of label, name, colour and prototypes; names are empty if unset."""
     rows = []
     for label in sorted({*layer.classes, *layer.prototypes}):
@@ -369,7 +369,7 @@ def _affine(rows: list[list[float]], location: str, n_axes: int | None = None) -
     return tuple(map(tuple, rows))
 
 
-def _recipe(name: str, raw: dict[str, Any]) -> Pipeline:
+def _recipe(name: str, raw: JsonObject) -> Pipeline:
     try:
         return Pipeline.from_plain(raw)
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, file_stem
 from napari_saf.pipeline import Pipeline
@@ -35,7 +36,7 @@ TRANSFORM = ("scale", "translate", "units", "axis_labels", "affine")
 Transform = Mapping[str, tuple[Any, ...]]
 EncodingCache = dict[str, tuple[int, EncodedLabels]]
 """Checksum and encoded pixels of layers, by their id."""
-DockValues = dict[str, dict[str, Any]]
+DockValues = dict[str, JsonObject]
 
 
 def checksum(array: NDArray[Any]) -> int:

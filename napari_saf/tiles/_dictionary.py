@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from napari_saf.arrays import JsonObject
 from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import AdamsSchedule, StoppingRule, wait_for_kernels
@@ -102,7 +103,7 @@ class DictionaryJob(AbstractLargeJob):
         return cls(*fields, dictionary, window)
 
     @property
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         learned = self.dictionary
         options = learned.scaling, learned.distance, learned.shift_window, learned.features
         content = np.ascontiguousarray(learned.atoms).tobytes()

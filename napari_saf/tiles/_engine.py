@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import JsonObject
 from napari_saf.device import interruptible, memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, counted, format_count, raise_if
 from napari_saf.io import ImageSource, Region, format_region, label_axes
@@ -57,14 +58,14 @@ class AbstractTiledJob(ABC):
     auxiliary: Auxiliary
 
     @property
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """State of the input files, to detect changes."""
         state = self.auxiliary.state if isinstance(self.auxiliary, ImageSource) else self.auxiliary
         return {"image": self.image.state, self.auxiliary_name: state}
 
     @property
     @abstractmethod
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         """The parameters as JSON."""
 
     @abstractmethod
@@ -75,7 +76,7 @@ class AbstractTiledJob(ABC):
     def work(self, plan: Any, out: Path, is_sent: bool) -> AbstractWork:
         """Return the worker of tiles, for other processes if it `is_sent`."""
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Return the fields of a plan that describe the request and its image."""
         shape = self.image.shape
         return {
@@ -186,7 +187,7 @@ def iterate_tiles(
     overwrite: bool,
     goes_on: bool = False,
     cancelled: Callable[[], bool] = not_cancelled,
-) -> Generator[LargeStep, None, tuple[dict[str, Any], int]]:
+) -> Generator[LargeStep, None, tuple[JsonObject, int]]:
     """Write the missing tiles of a job.
 
     Return the summary in the finished store, and the number of tiles of the finest level that an

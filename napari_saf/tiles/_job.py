@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import all_finite, as_whole
+from napari_saf.arrays import JsonObject, all_finite, as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, NotFinite
@@ -96,7 +96,7 @@ class AbstractLargeJob(AbstractTiledJob):
 
     def tiling(
         self, chunk: list[int], tile: list[int], notes: list[str], halo: list[int]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the fields of any plan, see `fitting_tile`."""
         sides = {"chunk": chunk, "tile": tile, "halo": halo}
         return self.described() | sides | {"notes": [*self.image.notes, *notes]}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import io
-from napari_saf.arrays import check_window
+from napari_saf.arrays import JsonObject, check_window
 from napari_saf.device import is_interrupted, memory_limit, raise_if_interrupted
 from napari_saf.errors import ComputeError, InvalidInput
 from napari_saf.features import Pixels, channel_of_groups, channel_threshold
@@ -112,7 +112,7 @@ class LargeJob(AbstractLargeJob):
         return None if self.probability_path is None else self.recipe.probabilities
 
     @property
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         recipe, options = self.recipe, self.recipe.options
         plain = {
             "method": recipe.method.name,
@@ -247,7 +247,7 @@ class LargeJob(AbstractLargeJob):
     def _channel_axis(self) -> int | None:
         return None if self.recipe.options is None else self.recipe.options.channel_axis
 
-    def _maps(self, prototypes: io.PrototypeSet) -> dict[str, Any] | None:
+    def _maps(self, prototypes: io.PrototypeSet) -> JsonObject | None:
         """Return the fields of the maps of soft labels that are written."""
         if self._map_step is None:
             return None
@@ -380,7 +380,7 @@ def _groups(
     return np.where(counts.any(axis=0), 1 + (counts[1] > counts[0]), 0)
 
 
-def _recipe_of(flow: AssignmentFlow, options: ImageOptions) -> dict[str, Any]:
+def _recipe_of(flow: AssignmentFlow, options: ImageOptions) -> JsonObject:
     """Return the recipe of a flow with options."""
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return plain | {"input": options.to_plain()}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from napari_saf import io, storage
-from napari_saf.arrays import as_labels, as_list, as_path, as_whole
+from napari_saf.arrays import JsonObject, as_labels, as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FeatureExtractor
 from napari_saf.methods import not_cancelled
@@ -271,10 +271,10 @@ class ObjectJob(AbstractTiledJob):
     auxiliary_name = "uncertainty"
 
     names: Mapping[int, str]
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
     @property
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         return self.parameters
 
     @classmethod

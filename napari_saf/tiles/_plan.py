@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from napari_saf import io, storage
+from napari_saf.arrays import JsonObject
 from napari_saf.features import Pixels
 from napari_saf.graph import CoarseGrid, GridGraph
 from napari_saf.methods import AssignmentFlow, ReducedImage, RegionFlow, scheduled
@@ -55,15 +56,15 @@ class Plan(Tiling):
     """
 
     plan_kind: Literal["tiles"] = Field(alias="kind")
-    recipe: dict[str, Any]
+    recipe: JsonObject
     nodes: Packed
     shares: Packed | None = None
-    borders: dict[str, Any] | None = None
-    flow: dict[str, Any] | None = None
+    borders: JsonObject | None = None
+    flow: JsonObject | None = None
     noise: list[float] | None = None
     steps: list[float] = Field(default_factory=list)
     has_prior: bool = True
-    maps: dict[str, Any] | None = None
+    maps: JsonObject | None = None
 
     def region_flow(self) -> RegionFlow | None:
         """Return the flow that labels any region; None if labels are enlarged."""

@@ -15,6 +15,7 @@ from pydantic import Field
 from scipy.ndimage import distance_transform_edt
 
 from napari_saf import io, storage
+from napari_saf.arrays import JsonObject
 from napari_saf.graph import coarse_means
 from napari_saf.parts import cut, grown
 from napari_saf.regions import merge_regions
@@ -36,7 +37,7 @@ class RegionPlan(Tiling):
 
     plan_kind: Literal["regions"] = Field(alias="kind")
     coarse: int
-    recipe: dict[str, Any]
+    recipe: JsonObject
 
     @property
     def most_label(self) -> int:
@@ -57,19 +58,17 @@ class RegionJob(AbstractTiledJob):
     auxiliary_name = "image"
 
     level: float
-    recipe: dict[str, Any]
+    recipe: JsonObject
     tile: list[int]
 
     @classmethod
-    def of(
-        cls, labels: Path, image: io.ImageSource, level: float, recipe: dict[str, Any]
-    ) -> RegionJob:
+    def of(cls, labels: Path, image: io.ImageSource, level: float, recipe: JsonObject) -> RegionJob:
         opened, plain = io.ImageSource.open(labels, are_labels=True), io.with_level(recipe, level)
         tile = opened.finest.shards or opened.finest.chunks
         return cls(opened, image, level, json.loads(json.dumps(plain)), list(tile))
 
     @property
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         return {"level": self.level}
 
     def plan(self) -> RegionPlan:

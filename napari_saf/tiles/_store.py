@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import io, storage
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._tiling import Tiling
@@ -64,7 +65,7 @@ class LabelStore:
                 if source in store.parents and image.is_reordered:
                     raise refusal(Strategy.TILES_ON_DISK, "axis order", path=self.path)
 
-    def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def finished(self, request: JsonObject) -> JsonObject | None:
         """Return the summary of a finished store of the same request, None if there is none.
 
         InvalidInput if the path is another file or store.
@@ -85,7 +86,7 @@ class LabelStore:
         summary = self.finished(job.request)
         return summary is not None and summary["source"] == json.loads(json.dumps(job.state))
 
-    def _summary(self) -> dict[str, Any] | None:
+    def _summary(self) -> JsonObject | None:
         try:
             summary = io.zarr_attributes(self.path).get(_KEY)
         except (OSError, ValueError, FormatError, InvalidInput):
@@ -147,7 +148,7 @@ class LabelStore:
         every = tuple(slice(None, None, k) for k in steps)
         self.write(level, region, self.read(level - 1, finer)[every])
 
-    def finish(self, plan: Tiling, image: io.ImageSource, counts: dict[int, int]) -> dict[str, Any]:
+    def finish(self, plan: Tiling, image: io.ImageSource, counts: dict[int, int]) -> JsonObject:
         """Write the metadata of labels, which completes the store; remove the journal.
 
         Return the summary, see `finished`.
@@ -184,7 +185,7 @@ class LabelStore:
         return summary
 
 
-def _of_version_4(attributes: dict[str, Any]) -> dict[str, Any]:
+def _of_version_4(attributes: JsonObject) -> JsonObject:
     """Convert label attributes of OME-Zarr 0.5 to 0.4."""
     plain = {key: value for key, value in attributes.items() if key != "ome"}
     ome, version = attributes["ome"], {"version": "0.4"}
@@ -263,7 +264,7 @@ class Journal:
         self.done[tile] = sizes
         self._append({"tile": list(tile), "sizes": sizes})
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _append(self, entry: JsonObject) -> None:
         with storage.write_errors(self._path):
             self._file.write(json.dumps(entry, allow_nan=False).encode() + b"\n")
             self._file.flush()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from napari_saf import storage
+from napari_saf.arrays import JsonObject
 from napari_saf.device import size_text
 from napari_saf.features import Pixels
 from napari_saf.flow import kernels
@@ -38,8 +39,8 @@ class Tiling(storage.VersionedModel):
     """
 
     plan_kind: str = Field(alias="kind")
-    request: dict[str, Any]
-    source: dict[str, Any]
+    request: JsonObject
+    source: JsonObject
     shape: list[int]
     axes: str
     tile: list[int]

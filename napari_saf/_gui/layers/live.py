@@ -17,6 +17,7 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, placement_of, world_affine
 from napari_saf._gui.layers.view import insert_above, selection_kept
+from napari_saf.arrays import JsonObject
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_prototypes
 from napari_saf.regions import RegionHierarchy
@@ -152,7 +153,7 @@ class LiveLayer:
         return np.asarray(metadata.colors_of(self.layer, np.array([label]))[0])
 
     @property
-    def source(self) -> dict[str, Any]:
+    def source(self) -> JsonObject:
         return self.placement.entry(self.image)
 
     def show(self, labels: LabelImage, n_labels: int) -> None:
@@ -316,7 +317,7 @@ class RegionsLayer(LiveLayer):
         self._palette[1:][is_dark[1:], :3] += _DARK  # dark regions would look like gaps
 
     @property
-    def source(self) -> dict[str, Any]:
+    def source(self) -> JsonObject:
         recipe = metadata.raw_recipe(self._result.layer)
         source = super().source | {metadata.LEVEL_KEY: self._level}
         if isinstance(recipe, dict):

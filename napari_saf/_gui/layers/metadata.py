@@ -11,6 +11,7 @@ import numpy as np
 from napari.layers import Labels, Layer
 from numpy.typing import NDArray
 
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.io import PrototypeSet, count_labels, soft_images, with_prototypes
@@ -127,7 +128,7 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
     }
 
 
-def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> dict[str, Any]:
+def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> JsonObject:
     """Return metadata of a result for the prototypes (n_rows, n_features) by label."""
     means = None
     if points:  # row l - 1 for label l
@@ -182,7 +183,7 @@ def stored_recipe(layer: Any) -> Any:
     return metadata_of(layer).get("recipe")
 
 
-def carry_objects(layer: Any, step: dict[str, Any]) -> None:
+def carry_objects(layer: Any, step: JsonObject) -> None:
     """Add a step to the recipe of a layer, if any, that splits its labels into objects."""
     raw = stored_recipe(layer)
     if isinstance(raw, dict):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf._gui.napari_workarounds import dims_of
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import counted
 from napari_saf.io import Steps, split_affine
 
@@ -23,7 +24,7 @@ _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
 """Tolerance in image pixels of a step along labels from one along the image."""
 Window = int | tuple[int, ...]
-Entry = dict[str, Any]
+Entry = JsonObject
 """Layer arguments, or metadata, by name."""
 
 

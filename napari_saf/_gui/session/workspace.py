@@ -38,6 +38,7 @@ from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf._gui.settings import current_settings
+from napari_saf.arrays import JsonObject
 from napari_saf.errors import SafError
 from napari_saf.project import (
     PROJECT_SUFFIX,
@@ -91,7 +92,7 @@ class Workspace(QObject):
         _workspaces.add(self)
 
     @property
-    def docks(self) -> dict[str, Any]:
+    def docks(self) -> JsonObject:
         return {title_of(dock): dock for dock in self.joined}
 
     def join(self, dock: QWidget) -> None:
