@@ -24,7 +24,6 @@ from napari_saf.features import (
 from napari_saf.graph import AbstractGraph, CoarseGrid, GraphUnion, GridGraph, coarse_means
 from napari_saf.input import AUTO, GIVEN_FEATURES, nodes_of, working_shape
 from napari_saf.input import ImageOptions as ImageOptions
-from napari_saf.result import MOST_LABELS
 
 T = TypeVar("T")
 
@@ -100,8 +99,6 @@ class Problem:
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
                     raise InvalidInput(f"{name}: expected one that is not 0, within the mask")
-                if name == "seeds" and array.max() > MOST_LABELS:
-                    raise InvalidInput(f"seeds: expected 1 to {MOST_LABELS}, got {array.max()}")
                 object.__setattr__(self, name, array.astype(np.int64))
 
     @property
