@@ -251,7 +251,9 @@ def test_prose_is_narrow(page: Path) -> None:
     assert not [line for line in prose if len(line) > 120]
 
 
-@pytest.mark.parametrize("page", ["gallery", "coming_from"])
+@pytest.mark.parametrize(
+    "page", [pytest.param("gallery", marks=pytest.mark.exhaustive), "coming_from"]
+)
 def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lines of Python and of the terminal, in their order."""
     for library in ("laptrack", "shapely"):

@@ -57,7 +57,7 @@ def local_client(n_processes: int) -> Iterator[Client]:
     with (
         dask.config.set(settings),
         _local_cluster(n_processes) as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client
         with suppress(TimeoutError):  # a starting process cannot be terminated
@@ -88,7 +88,7 @@ def connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=_PATIENCE)
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise SafError(f"{address}: no dask scheduler responds: {error}") from error
     with client:
@@ -125,7 +125,7 @@ def run_tasks(
         return
     from distributed import as_completed
 
-    running, queue = dict[Any, T](), as_completed()
+    running, queue = dict[Any, T](), as_completed(loop=client.loop)
     n_most, counted = 0, -math.inf
 
     def send() -> None:

@@ -10,6 +10,6 @@ def threads():
     settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
     with (
         distributed.LocalCluster(**settings, dashboard_address=":0") as cluster,
-        distributed.Client(cluster) as client,
+        distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client

@@ -25,6 +25,12 @@ def test_threads_give_the_same_labels(tmp_path, threads):
     assert found.sizes == expected.sizes
 
 
+def test_other_work_of_dask_in_this_process_stays_here(threads):
+    distributed = pytest.importorskip("distributed")
+    with _cluster.connected(threads.scheduler.address), pytest.raises(ValueError, match="client"):
+        distributed.default_client()
+
+
 double = partial(operator.mul, 2)
 
 
