@@ -37,14 +37,7 @@ def test_the_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
 
 
-LONG = ("3_fair_slides",)
-CASES = [
-    pytest.param(path, id=path.stem, marks=pytest.mark.exhaustive if path.stem in LONG else ())
-    for path in TUTORIALS
-]
-
-
-@pytest.mark.parametrize("path", CASES)
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorials_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_socket: None
 ) -> None:
