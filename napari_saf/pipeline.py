@@ -270,7 +270,10 @@ class Pipeline:
                 )
                 smallest = self.objects.smallest
                 measures = with_bounds(measures, objects, maps[k], smallest=smallest)
-                labelling = dataclasses.replace(labelling, objects=objects, measures=measures)
+                notes = (*labelling.notes, *self.objects.notes_on(objects))
+                labelling = dataclasses.replace(
+                    labelling, objects=objects, measures=measures, notes=notes
+                )
             if is_done and self.level is not None:
                 tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)
                 notes = () if self.objects is not None else filter(None, [tree.separate.note])
@@ -280,7 +283,7 @@ class Pipeline:
                     kinds=labels,
                     names={},
                     colors={},
-                    notes=(*result.notes, *notes),
+                    notes=(*labelling.notes, *notes),
                 )
             yield labelling
 

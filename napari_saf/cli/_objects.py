@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.objects import (
     GEFF,
     ObjectStep,
+    Tracks,
     TrackStep,
     ground_label,
     load_classes,
@@ -168,14 +169,8 @@ class Objects(OutlineCommand, ParallelCommand):
         if image is not None and (shape := io.ImageSource.open(image).shape) != mask.shape:
             raise InvalidInput(f"{image}: expected shape {mask.shape}, got {shape}")
         is_by_first = (step.by_slice or mask.axes.startswith("t")) and len(mask.shape) > 2
-        kinds, ground = step.kinds, None
-        if self.kinds is None:
-            sizes = Counter[int]()
-            for region in io.part_regions(mask.piece, mask.shape).values():
-                numbers, counts = io.count_labels(mask.read(region))
-                sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-            ground = ground_label([*sizes], [*sizes.values()], math.prod(mask.shape))
-            kinds = None if ground is None else tuple(sorted({*sizes} - {ground}))
+        parts = (mask.read(part) for part in io.part_regions(mask.piece, mask.shape).values())
+        kinds, ground = self._kinds_and_ground(parts, math.prod(mask.shape))
         with self.workers() as client, tile_bar(str(path)) as progress:
             objects = split_large(
                 path,
@@ -195,12 +190,10 @@ class Objects(OutlineCommand, ParallelCommand):
             self._print_objects(path, objects, step, ground)
             columns = objects.table(image)
             if classes is not None and columns:
+                axes = _frame_axes(len(mask.shape)) if is_by_first else None
+                features = classes.features
                 measures = objects.measure(
-                    image,
-                    axes=_frame_axes(len(mask.shape)) if is_by_first else None,
-                    features=classes.features,
-                    client=client,
-                    progress=progress,
+                    image, axes=axes, features=features, client=client, progress=progress
                 )
                 classified = classes.classify(measures)
                 columns |= classified.columns(columns["object"])
@@ -225,11 +218,7 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.read_mask(path).lying_on(image)
         scale = None if mask.scale is None else [*mask.scale]
         channel_axis = None if image is None else image.channel_axis
-        kinds, ground = step.kinds, None
-        if self.kinds is None:
-            numbers, sizes = io.count_labels(mask.labels)
-            ground = ground_label(numbers, sizes, mask.labels.size)
-            kinds = None if ground is None else tuple(numbers[numbers != ground].tolist())
+        kinds, ground = self._kinds_and_ground([mask.labels], mask.labels.size)
         objects, table = dataclasses.replace(step, kinds=kinds).run(
             mask.labels,
             None if image is None else image.array,
@@ -258,13 +247,8 @@ class Objects(OutlineCommand, ParallelCommand):
             )
             table = {**table, **classified.columns(table["object"])}
             objects = classified.as_kinds(objects)
-        if tracks is not None:
-            if table:
-                numbers = np.zeros(len(objects.kinds), int)
-                numbers[tracks.table["object"]] = tracks.table["track"]
-                track = numbers[table["object"]]
-                parents = np.array([tracks.parents.get(int(n), 0) for n in track], int)
-                table = {**table, "track": track, "parent": parents}
+        if tracks is not None and table:
+            table = {**table, **_track_columns(tracks, table["object"])}
         for file in files:
             if io.mask_suffix(file) is None:
                 io.save_objects(file, objects)
@@ -274,6 +258,20 @@ class Objects(OutlineCommand, ParallelCommand):
             click.echo(file)
         return table
 
+    def _kinds_and_ground(
+        self, parts: Iterable[NDArray[Any]], n_pixels: int
+    ) -> tuple[tuple[int, ...] | None, int | None]:
+        """Return the labels to split (None: all) and the ground, from the parts of a mask."""
+        if self.kinds is not None:
+            return (None if isinstance(self.kinds, str) else self.kinds), None
+        sizes = Counter[int]()
+        for part in parts:
+            numbers, counts = io.count_labels(part)
+            sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        labels = sorted(sizes)
+        ground = ground_label(labels, [sizes[label] for label in labels], n_pixels)
+        return (None if ground is None else tuple(x for x in labels if x != ground)), ground
+
     def _print_objects(
         self,
         path: Path,
@@ -282,13 +280,9 @@ class Objects(OutlineCommand, ParallelCommand):
         ground: int | None,
     ) -> None:
         """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
-        n_objects, notes = np.count_nonzero(objects.kinds), list(objects.notes)
-        missing = sorted({*(step.kinds or ())} - {*objects.kinds.tolist()})
-        if missing:
-            expected = f"expected labels with objects of {step.smallest} pixels or more"
-            notes.append(f"--kinds: {expected}, got {', '.join(map(str, missing))}")
-            if not n_objects and [*self.images] == [path]:
-                raise InvalidInput(f"{path}: {notes[-1]}")
+        n_objects, notes = np.count_nonzero(objects.kinds), [*step.notes_on(objects)]
+        if step.kinds and not n_objects and [*self.images] == [path]:
+            raise InvalidInput(f"{path}: {notes[-1]}")
         if ground is not None:
             notes.append(f"label {ground} is left out as the ground; --kinds chooses labels")
         for text in notes:
@@ -299,6 +293,14 @@ class Objects(OutlineCommand, ParallelCommand):
 def _frame_axes(n_axes: int) -> str:
     """Return axis letters with "t" for the first axis, of frames or slices."""
     return "t" + "zyx"[1 - n_axes :]
+
+
+def _track_columns(tracks: Tracks, numbers: NDArray[np.integer]) -> _Table:
+    """Return the track of each object and its parent, 0 for none."""
+    of_object = dict(zip(tracks.table["object"], tracks.table["track"], strict=True))
+    track = [of_object.get(number, 0) for number in numbers.tolist()]
+    parent = [tracks.parents.get(number, 0) for number in track]
+    return {"track": np.array(track, int), "parent": np.array(parent, int)}
 
 
 def _joined(tables: Sequence[_Table]) -> _Table:

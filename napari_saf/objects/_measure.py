@@ -180,3 +180,12 @@ class ObjectStep:
             objects, image, channel_axis=channel_axis, axis=table_axis, **calibration
         )
         return objects, table
+
+    def notes_on(self, objects: Any) -> tuple[str, ...]:
+        """Return the notes of objects in memory or on disk, and which kinds have none."""
+        notes: tuple[str, ...] = objects.notes
+        missing = sorted({*(self.kinds or ())} - {*objects.kinds.tolist()})
+        if not missing:
+            return notes
+        expected = f"expected labels with objects of {self.smallest} pixels or more"
+        return (*notes, f"kinds: {expected}, got {', '.join(map(str, missing))}")

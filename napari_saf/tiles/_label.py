@@ -258,7 +258,7 @@ def run_large(
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
     make_folder(table_path.parent)
     save_table(table_path, table)
-    notes = (*labels.notes, *objects.notes)
+    notes = (*labels.notes, *step.notes_on(objects))
     return dataclasses.replace(labels, objects=objects, notes=notes)
 
 

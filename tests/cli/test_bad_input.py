@@ -143,7 +143,7 @@ ERRORS = {
     "objects mask.tif -o t.csv --image eye.npy": ["shape"],
     "objects mask.tif -o t.xls": ["t.xls", ".csv"],
     "objects mask.tif -o old.csv": ["old.csv", "--overwrite"],
-    "objects mask.tif -o t.csv --kinds 9,8": ["mask.tif", "--kinds", "8, 9"],
+    "objects mask.tif -o t.csv --kinds 9,8": ["mask.tif", "kinds", "8, 9"],
     # Sharpen
     "sharpen mask.tif eye.npy -o s.tif": ["eye.npy", "shape"],
     "sharpen labels.npy a.npy -o labels.npy --overwrite": ["labels.npy"],

@@ -86,13 +86,13 @@ def test_kinds_without_an_object_are_told_of(cli, rows, tmp_path, out):
     save_masks("a.labels.tif", discs(2, 1))
     save_masks("b.labels.tif", discs(3, 9))
     outcome = cli("objects", "a.labels.tif", "-o", out, "--kinds", "9,8")
-    assert outcome.is_error("a.labels.tif", "--kinds", "got 8, 9")
+    assert outcome.is_error("a.labels.tif", "kinds", "got 8, 9")
     assert not [*tmp_path.glob("*.csv")]
     outcome = cli("objects", "a.labels.tif", "-o", out, "--kinds", "1,9", "--overwrite")
     assert outcome.code == 0 and "got 9" in outcome.err and "2 objects" in outcome.out
     assert cli("objects", "a.labels.tif", "-o", out, "--overwrite").err == ""
     outcome = cli("objects", ".", "-o", "both.csv", "--kinds", "9")
-    assert outcome.code == 0 and "note: a.labels.tif: --kind" in outcome.err
+    assert outcome.code == 0 and "note: a.labels.tif: kinds" in outcome.err
     assert [row["image"] for row in rows("both.csv")] == 3 * ["b.labels.tif"]
 
 
