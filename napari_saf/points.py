@@ -118,7 +118,9 @@ def sampled_means(features: Floats, count: int, max_iterations: int = 300) -> Fl
     draw = np.random.default_rng(0)
     drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
     sample = features[drawn].astype(np.float64)
-    count = min(count, len(np.unique(sample, axis=0)))
+    distinct = np.unique(sample, axis=0)
+    if len(distinct) <= count:
+        return distinct
     return k_means(sample, count, max_iterations=max_iterations)
 
 

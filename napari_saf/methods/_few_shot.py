@@ -324,9 +324,8 @@ class _State(AbstractLaplacianState):
         self._takes_graph = method.laplacian == "graph" or (method.laplacian is None and is_image)
         self._n_prototypes = method.n_prototypes or (_N_PROTOTYPES if is_image else 1)
         self._means = tasks.class_means(self._points)
-        self._start_unary = self._unaries(self._means)
-        if self._n_prototypes > 1:
-            self._start_unary = self._unaries_of_several()
+        is_one = self._n_prototypes == 1
+        self._start_unary = self._unaries(self._means) if is_one else self._unaries_of_several()
         self.move(self._start_unary.clone())
 
     def begin(self) -> None:
@@ -368,11 +367,10 @@ class _State(AbstractLaplacianState):
         """Return -|x_p - m|^2 for the nearest of several means of each class."""
         seeds = self.tasks.seed_blocks
         assert seeds is not None
-        unary = torch.full_like(self.v, -torch.inf)
+        unary = torch.empty_like(self.v)
         for block, labels, rows in zip(self._points, seeds, self.by_task(unary), strict=True):
             for column in range(rows.shape[1]):
                 members = block[labels == column + 1].cpu().numpy()
-                for mean in sampled_means(members, self._n_prototypes):
-                    squares = squared_distances(block, torch.from_numpy(mean[None]).to(block))
-                    torch.maximum(rows[:, column], -squares[:, 0], out=rows[:, column])
+                means = torch.from_numpy(sampled_means(members, self._n_prototypes)).to(block)
+                rows[:, column] = -squared_distances(block, means).amin(dim=1)
         return unary

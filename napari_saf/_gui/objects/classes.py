@@ -50,6 +50,8 @@ _PALEST = 0.35
 """Opacity of an object whose class is maximally uncertain."""
 _PATIENCE = 700
 """Milliseconds without a click after which measures and method are selected again."""
+_DELAY = 150
+"""Milliseconds that counts of clicks wait for the new classes: the window is painted once."""
 _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
 _FEWEST_ROWS, _MOST_ROWS = 2, 4
 _FILTER = "Classes of objects (*.classes.json *.json)"
@@ -92,6 +94,8 @@ class ClassSection(QWidget):
         self.learned: ObjectClasses | None = None
         self._choice = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._choice.timeout.connect(self._choose)
+        self._counts = QTimer(self, singleShot=True, interval=_DELAY)
+        self._counts.timeout.connect(lambda: self._show(self.label))
         self.table = self._create_table()
         slots: dict[str, Callable[[], object]] = {
             "add": self.add,
@@ -162,6 +166,7 @@ class ClassSection(QWidget):
 
     def shut_down(self) -> None:
         self._choice.stop()
+        self._counts.stop()
         self.images.clear()
 
     def choose_label(self, label: int) -> None:
@@ -288,7 +293,7 @@ class ClassSection(QWidget):
         self._show(self.label)
 
     def _after_click(self) -> None:
-        self._show(self.label)
+        self._counts.start()
         self.clicked.emit()
         self._update()
 
@@ -360,6 +365,7 @@ class ClassSection(QWidget):
 
     def _show(self, label: int | None = None) -> None:
         """Show classes with their counts over all images, and select one."""
+        self._counts.stop()
         state = self.state
         classified = [x.classified for x in self.images.values() if x.classified is not None]
         classes = np.concatenate([np.zeros(0, int), *(x.classes for x in classified)])
