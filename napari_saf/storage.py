@@ -157,7 +157,7 @@ class VersionedModel(FileModel):
     @classmethod
     def _check_version(cls, version: object) -> object:
         if version != cls.newest or isinstance(version, bool):
-            raise ValueError("expected 1" if cls.newest == 1 else f"expected 1 to {cls.newest}")
+            raise ValueError(f"expected {cls.newest}")
         return version
 
 
@@ -189,9 +189,8 @@ def check_not_newer(model: type[FileModel], plain: object) -> None:
         software = versions.get("napari-saf") if isinstance(versions, dict) else None
         software = entries.get("software", software)
         wrote = f", {software:.20} wrote it" if isinstance(software, str) else ""
-        expected = "1" if model.newest == 1 else f"1 to {model.newest}"
         needed = f"a newer version of napari-saf is needed{wrote}"
-        raise InvalidInput(f"schema: expected {expected}, got {version}: {needed}")
+        raise InvalidInput(f"schema: expected {model.newest}, got {version}: {needed}")
 
 
 def _place(keys: Sequence[int | str]) -> str:

@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -43,13 +43,11 @@ from napari_saf.project._project import (
 
 PROJECT_SUFFIX = ".napari-saf"
 _KIND = "napari-saf project"
-_SCHEMA = 4
 _MAIN = "project.json"
 _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
 MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
-_OF_SCHEMA_4 = ("object_classes", "clicks")
 _ENCODED = ("pixels", "classes", "prototypes")
 """Layer fields that are stored in another form."""
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
@@ -123,10 +121,8 @@ class _ImageEntry(storage.FileModel):
 
 
 class _ProjectFile(storage.VersionedModel):
-    """Content of a project file; entries missing in earlier schemas have defaults."""
+    """Content of a project file."""
 
-    newest: ClassVar[int] = _SCHEMA
-    version: int = Field(alias="schema")
     kind: Literal["napari-saf project"]
     software: str
     images: list[_ImageEntry]
@@ -222,9 +218,6 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     def layer_entry(layer: ProjectLayer) -> JsonObject:
         contents.append(layer.pixels.content)
         entry = {name: value for name, value in _fields(layer).items() if name not in _ENCODED}
-        for name in _OF_SCHEMA_4:
-            if not entry[name]:
-                del entry[name]
         return entry | {
             "shape": layer.pixels.shape,
             "classes": _plain_classes(layer),
@@ -241,11 +234,9 @@ def _to_bytes(project: Project, home: Path) -> bytes:
         }
         for image in project.images
     ]
-    layers = [layer for image in project.images for layer in image.layers]
-    is_earlier = not any(getattr(layer, name) for layer in layers for name in _OF_SCHEMA_4)
     main = {
         "kind": _KIND,
-        "schema": 3 if is_earlier else _SCHEMA,  # readable by earlier versions
+        "schema": _ProjectFile.newest,
         "software": storage.VERSION,
         "images": images,
         "recipes": {name: recipe.plain for name, recipe in project.recipes.items()},
@@ -322,9 +313,6 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 def _from_bytes(content: bytes, home: Path) -> Project:
     """Parse a project file in the folder `home`."""
     plain, entries = _unarchive(content)
-    schema = plain.get("schema") if isinstance(plain, dict) else None
-    if isinstance(plain, dict) and type(schema) is int and 0 < schema < _SCHEMA:
-        plain |= {"schema": _SCHEMA}
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
     used = [layer.runs for image in main.images for layer in image.layers]
@@ -405,7 +393,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         if name not in ("shape", "runs", "n_runs")
     }
     fields |= {"pixels": pixels, "classes": classes, "prototypes": prototypes}
-    for name in _OF_SCHEMA_4:
+    for name in ("object_classes", "clicks"):
         fields[name] = {int(number): value for number, value in getattr(entry, name).items()}
     fields["place"] = entry.place.model_dump(exclude_none=True)
     fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
