@@ -125,7 +125,7 @@ def variants_of(
     return list(variants.values())
 
 
-def _variant(method: AbstractMethod, values: dict[str, Any], options: ImageOptions) -> Variant:
+def _variant(method: AbstractMethod, values: Mapping[str, Any], options: ImageOptions) -> Variant:
     """Return a variant with those of the values that the method uses."""
     changes = {name: value for name, value in values.items() if name in OPTION_AXES}
     items = {name: parameter_named(type(method), name) for name in values if name not in changes}

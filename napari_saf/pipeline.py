@@ -276,14 +276,14 @@ class Pipeline:
                 )
             if is_done and self.level is not None:
                 tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)
-                notes = () if self.objects is not None else filter(None, [tree.separate.note])
+                merged = () if self.objects is not None else filter(None, [tree.separate.note])
                 labelling = dataclasses.replace(
                     labelling,
                     labels=tree.at_level(self.level),
                     kinds=labels,
                     names={},
                     colors={},
-                    notes=(*labelling.notes, *notes),
+                    notes=(*labelling.notes, *merged),
                 )
             yield labelling
 

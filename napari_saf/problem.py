@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -298,7 +298,7 @@ class Problem:
         features: str | FeatureExtractor | Sequence[ArrayLike],
         seeds: list[Any],
         groups: str | list[Any],
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         is_union: bool,
     ) -> Problem:
         feature_arrays = None

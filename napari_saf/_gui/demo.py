@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import napari
+from napari.types import FullLayerData
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import place
@@ -40,13 +40,13 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
     visibility_of(viewer).show_result(layer, live.layer)
 
 
-def _options(image: ImageFile, name: str) -> dict[str, Any]:
+def _options(image: ImageFile, name: str) -> dict[str, object]:
     entries = {"scale": image.scale, "units": image.units, "translate": image.origin}
     options = {key: value for key, value in entries.items() if value is not None}
     return {"name": name, "rgb": image.channel_axis is not None} | options
 
 
-def _layer(name: str) -> list[tuple[Any, dict[str, Any], str]]:
+def _layer(name: str) -> list[FullLayerData]:
     image = read_sample(name)
     return [(image.array, _options(image, SAMPLES[name].title.split(" (")[0]), "image")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,16 +70,20 @@ class ApplyOptions:
     overwrite: bool = False
     tiles: Tiles = "auto"
     tile: int | None = None
-    dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    dictionary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def task(self, learned: Model, out: Path) -> AbstractTask[Any]:
         """Return the task that labels each image."""
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
                 raise refusal(Strategy.FOLDER, "options of a dictionary")
-            arguments: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
-            arguments |= {"window": learned.window} | self.dictionary
-            return DictionaryTask(dictionary=learned, folder=out, **arguments)
+            return DictionaryTask(
+                dictionary=learned,
+                folder=out,
+                mask_format=self.suffix,
+                overwrite=self.overwrite,
+                **{"window": learned.window, **self.dictionary},
+            )
         pipeline = learned.for_others()
         if pipeline.options is None:
             raise refusal(Strategy.FOLDER, "graph")

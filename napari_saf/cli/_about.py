@@ -125,13 +125,21 @@ class Demo(AbstractCommand):
         ends = (f"{io.LABELS_MARK}.tif", ".figure.png", ".recipe.json")
         mask, figure, recipe = (self.out / f"{self.sample}{end}" for end in ends)
         labels: Any = result.labels
-        placed: dict[str, Any] = {"scale": image.scale, "units": image.units}
-        placed["axes"] = image.label_axes
-        io.save_masks(mask, labels, **placed)
+        scale, units, axes = image.scale, image.units, image.label_axes
+        io.save_masks(mask, labels, scale=scale, units=units, axes=axes)
         extractor = extractor_of(result.recipe["input"]["features"])
         colours = None if extractor is None else extractor.colours(result.prototypes)
         colors = {} if colours is None else dict(enumerate(colours, start=1))
-        io.save_figure(figure, labels, image.array, title=title, colors=colors, **placed)
+        io.save_figure(
+            figure,
+            labels,
+            image.array,
+            title=title,
+            colors=colors,
+            scale=scale,
+            units=units,
+            axes=axes,
+        )
         io.save_recipe(recipe, result.recipe)
         click.echo(f"mask    {mask}\nfigure  {figure}\nrecipe  {recipe}")
         if self.headless or not has_screen():

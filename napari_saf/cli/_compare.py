@@ -174,7 +174,7 @@ class FairSweep(WritingCommand):
         paths = io.find_images(self.images)
         values = self.image.values
         if len(paths) > 1:
-            values = {"groups": "image"} | values
+            values = {"groups": "image", **values}
         elif "groups" not in values:
             raise click.UsageError("--groups: required for a single image; see --help")
         options, companions = GivenImages(values).on(n_images=len(paths))

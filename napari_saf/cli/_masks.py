@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import numpy as np
@@ -285,11 +285,12 @@ def _prototypes(
     if channels.shape[:-1] != labels.shape:
         raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
     # The window determines the axes along which the size is reduced.
-    arguments: dict[str, Any] = options.arguments() | {"weights": "uniform", "groups": None}
-    arguments["channel_axis"] = channel_axis
+    plain_options = dataclasses.replace(
+        options, weights="uniform", groups=None, channel_axis=channel_axis
+    )
     if has_gaps:
         inside &= np.isfinite(channels).all(axis=-1)
-    problem = Problem.from_image(image, mask=inside, **arguments)
+    problem = Problem.from_image(image, mask=inside, **plain_options.arguments())
     prototypes = io.PrototypeSet.from_labels(problem, labels, n_each)
     assert prototypes.options is not None
     rescale = options.rescale or options.scaling is None

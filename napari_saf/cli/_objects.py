@@ -48,7 +48,7 @@ from napari_saf.objects import Objects as ObjectImage
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LargeObjects, split_large
 
-_Table = dict[str, Any]
+_Table = dict[str, NDArray[Any]]
 
 
 # fmt: off

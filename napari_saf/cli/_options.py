@@ -89,7 +89,7 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
 
 
 def _plain_param(
-    name: str, hint: Any, flag: str | None, attributes: dict[str, Any]
+    name: str, hint: Any, flag: str | None, attributes: Mapping[str, Any]
 ) -> click.Parameter:
     members = [hint, *typing.get_args(hint)]
     minimum, maximum = attributes.get("minimum"), attributes.get("maximum")
@@ -119,11 +119,11 @@ def _plain_param(
 class Given:
     """Values given for the parameters of a dataclass, by dotted name; None for ``none``."""
 
-    values: dict[str, Any]
+    values: Mapping[str, Any]
 
     def on(self, base: S) -> S:
         """Return `base` with the given values."""
-        return build(type(base), values_of(base) | self.values)
+        return build(type(base), values_of(base) | dict(self.values))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

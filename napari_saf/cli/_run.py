@@ -50,7 +50,7 @@ GROUPS = (
     "Groups over which each label is spread: the images, the slices along an axis, the pixels "
     "above a threshold in a channel (T, or automatic), or a label image."
 )
-_FILES: dict[str, dict[str, Any]] = {
+_FILES: Mapping[str, Mapping[str, Any]] = {
     "mask": {
         "metavar": "FILE|finite",
         "help": "Label only where the file is not 0, or where pixels are finite.",
@@ -122,7 +122,7 @@ def image_options(*names: str, **texts: str) -> Any:
 class GivenImages:
     """Values given for images, by name: options, files and feature parameters."""
 
-    values: dict[str, Any]
+    values: Mapping[str, Any]
 
     def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
         """Return a network given without features, for --choose, and the other values."""

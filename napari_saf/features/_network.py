@@ -139,12 +139,12 @@ def _make_model(architecture: str) -> Any:
         raise InvalidInput(
             f"architecture: expected a name in timm, such as {examples}, got {architecture!r:.60}"
         )
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    create = functools.partial(timm.create_model, architecture, pretrained=False, num_classes=0)
     with torch.random.fork_rng(devices=[]):  # random initial weights, replaced later
         try:
-            model = timm.create_model(architecture, dynamic_img_size=True, **options)
+            model = create(dynamic_img_size=True)
         except TypeError:  # only transformers take an image size
-            model = timm.create_model(architecture, **options)
+            model = create()
     if not hasattr(model, "forward_intermediates"):
         raise InvalidInput(f"architecture: timm cannot extract layer features of {architecture}")
     return model

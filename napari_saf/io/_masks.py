@@ -202,9 +202,18 @@ def save_binary_masks(
         mask = np.where(array == label, np.uint8(_INSIDE), np.uint8(0))
         name = {_INSIDE: names[label]} if names and label in names else None
         color = {_INSIDE: colors[label]} if colors and label in colors else None
-        placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes, "origin": origin}
-        placed |= {"affine": affine, "georeference": georeference}
-        save_masks(target, mask, names=name, colors=color, **placed)
+        save_masks(
+            target,
+            mask,
+            names=name,
+            colors=color,
+            scale=scale,
+            units=units,
+            axes=axes,
+            origin=origin,
+            affine=affine,
+            georeference=georeference,
+        )
     return list(targets.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ class _Labels:
     parameters of the method, `history` is that of the flow at full resolution.
     """
 
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
     images: list[ReducedImage]
     reduced: list[LabelImage]
     sharp: list[LabelImage] = dataclasses.field(default_factory=list)

@@ -174,10 +174,14 @@ class ObjectStep:
         )
         notes = (*objects.notes, *[note] * bool(note))
         objects = dataclasses.replace(objects, names=dict(names or {}), notes=notes)
-        calibration: dict[str, Any] = {"scale": scale, "units": units, "axes": axes}
-        table_axis = None if is_series else axis
         table = object_table(
-            objects, image, channel_axis=channel_axis, axis=table_axis, **calibration
+            objects,
+            image,
+            channel_axis=channel_axis,
+            axis=None if is_series else axis,
+            scale=scale,
+            units=units,
+            axes=axes,
         )
         return objects, table
 

@@ -16,7 +16,7 @@ from scipy.spatial import KDTree
 from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
-from napari_saf.io import Axes, Region, image_channels, label_axes, region_table
+from napari_saf.io import Axes, Region, Scale, image_channels, label_axes, region_table
 from napari_saf.objects._split import Objects, check_objects
 
 _RING = 4
@@ -75,7 +75,7 @@ def measure_objects(
     image: ArrayLike | None = None,
     *,
     channel_axis: int | None = None,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     axes: str | None = None,
     features: FeatureExtractor | str | Mapping[str, Any] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -90,8 +90,9 @@ def measure_objects(
         The image, for intensity, texture and gradients. None: shape, outline and neighbours only.
     channel_axis : int, optional
         Axis of the channels. None: the last axis if the image has one more than the objects.
-    scale : sequence of float, optional
-        Pixel size along each axis. None: 1.
+    scale : sequence of float or array of shape (n_world, n_axes), optional
+        Pixel size along each axis; for sheared axes, a matrix whose columns are the world vectors
+        of one-pixel steps, of which the lengths are used. None: 1.
     axes : str, optional
         One letter per axis, such as ``"tyx"``; frames are measured one by one.
     features : FeatureExtractor, str or dict, optional

@@ -252,7 +252,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     return _archive(text.encode("utf-8", "backslashreplace"), contents)
 
 
-def _fields(value: ProjectImage | ProjectLayer) -> dict[str, Any]:
+def _fields(value: ProjectImage | ProjectLayer) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -84,7 +84,7 @@ class ImageEntry:
     transform: Transform = dataclasses.field(default_factory=dict)
     file: FileReference | None = None
     state: FileState = "found"
-    memory: tuple[Any, dict[str, Any], str] | None = None
+    memory: tuple[Any, Mapping[str, Any], str] | None = None
     copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
     picture: NDArray[np.uint8] | None = None
     layer: Any = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,7 @@ class LargeJob(AbstractLargeJob):
 
     def _tiled(
         self,
-        fields: dict[str, Any],
+        fields: Mapping[str, Any],
         image: ReducedImage,
         flow: RegionFlow | None,
         window: list[int],

@@ -11,6 +11,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
+from napari.types import FullLayerData
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtWidgets import QVBoxLayout, QWidget
@@ -24,7 +25,7 @@ from napari_saf._gui.forms.layout import (
     fill_layout,
 )
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY, Metadata
 from napari_saf._gui.layers.placement import ImageRegion, place
 from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.runs.panel import RunPanel
@@ -154,7 +155,7 @@ def _read_dictionaries(path: str | list[str]) -> list[Any]:
     return [(None,)]  # no layer, by the convention of napari
 
 
-def write_dictionary(path: str, data: Any, attributes: dict[str, Any]) -> list[str]:
+def write_dictionary(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str]:
     """Save the dictionary whose atoms a Labels layer shows."""
     entry = attributes.get("metadata", {}).get(METADATA_KEY)
     dictionary = entry.get(_DICTIONARY_KEY) if isinstance(entry, dict) else None
@@ -189,9 +190,7 @@ _KINDS = {
     "better, details are lost at 20, differences hardly visible at 40.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
-LayerTuple = tuple[NDArray[Any], dict[str, Any], str]
-"""Data, attributes and type of a layer: the LayerDataTuple of napari."""
-LayerData = dict[str, LayerTuple]
+LayerData = dict[str, FullLayerData]
 """Layers by kind: "Labels", "Rebuilt", "Error", "Gain"."""
 
 
@@ -332,7 +331,7 @@ def create_layers(
     }
 
 
-def _rebuilt_layer(region: ImageRegion, rebuilt: NDArray[Any]) -> LayerTuple:
+def _rebuilt_layer(region: ImageRegion, rebuilt: NDArray[Any]) -> FullLayerData:
     image, attributes = region.image, _attributes(region, "rebuilt")
     if image.dtype.kind in "iu":
         limits = np.iinfo(image.dtype)
@@ -350,7 +349,7 @@ def _rebuilt_layer(region: ImageRegion, rebuilt: NDArray[Any]) -> LayerTuple:
 
 def _difference_layer(
     region: ImageRegion, title: str, values: NDArray[np.floating], *, is_signed: bool
-) -> LayerTuple:
+) -> FullLayerData:
     """Return an image layer with robust contrast limits, symmetric around 0 if signed."""
     limit = float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
     colors = {
@@ -366,7 +365,7 @@ def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(np.linalg.norm(np.atleast_3d(difference), axis=-1), dtype=np.float32)
 
 
-def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
+def _attributes(region: ImageRegion, title: str) -> Metadata:
     metadata = {METADATA_KEY: {"image": str(region.image.unique_id)}}
     name = {"name": f"{region.image.name} [{title}]", "metadata": metadata}
     return name | region.placement.transform

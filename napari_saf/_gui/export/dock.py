@@ -10,6 +10,7 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
+from napari.types import FullLayerData
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QLineEdit
 
@@ -31,7 +32,7 @@ from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.reader import ZARR_FILE, LayerData, read_layer
+from napari_saf._gui.layers.reader import ZARR_FILE, read_layer
 from napari_saf._gui.layers.view import EventWatch, visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel, Suggestion
 from napari_saf.errors import InvalidInput
@@ -156,7 +157,7 @@ class ExportWidget(DockBase):
         start = str(folder if os.path.isdir(folder) else folder.parent)
         ask_for_path(self, "Open mask", start, _OPEN_FILTER, self.open_mask, opens=True)
 
-    def _on_mask_read(self, mask: LayerData) -> None:
+    def _on_mask_read(self, mask: FullLayerData) -> None:
         pixels, arguments, _ = mask
         layer = self._viewer.add_labels(pixels, **arguments)
         self.labels.choose(layer)

@@ -440,6 +440,6 @@ def show_points(
     return points
 
 
-def _metadata(image: Image) -> dict[str, Any]:
+def _metadata(image: Image) -> metadata.Metadata:
     """Return metadata of a layer computed from an image."""
     return {metadata.METADATA_KEY: {"image": str(image.unique_id)}}

@@ -68,13 +68,15 @@ UNCERTAINTY_KEY = "uncertainty"
 NAMES_KEY = "class_names"
 """Metadata key: names by label."""
 
+Metadata = dict[str, Any]
+"""Metadata of a napari layer, or an entry of them."""
 SOFT_KEY = "soft_labels"
 """Metadata key of a result: its soft labels."""
 _MOST_BYTES = 2**29
 """Memory limit in bytes of the soft labels of all layers of a viewer."""
 
 
-def metadata_of(layer: Any) -> dict[str, Any]:
+def metadata_of(layer: Any) -> Metadata:
     """Return the metadata of a result; empty for other layers."""
     entry = layer.metadata.get(METADATA_KEY)
     return entry if isinstance(entry, dict) else {}

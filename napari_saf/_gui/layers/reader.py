@@ -18,13 +18,13 @@ import napari
 import npe2
 import numpy as np
 from napari.layers import Image, Labels, Layer
+from napari.types import FullLayerData
 from napari.utils.notifications import show_info
 
 MASK_PATTERNS = ("*.labels.tif", "*.labels.tiff", "*.labels.png", "*.labels.npy")
 """Patterns of the manifest that the reader of napari matches as well."""
 ZARR_FILE = "zarr.json"
 Paths = str | list[str]
-LayerData = tuple[Any, dict[str, Any], str]
 
 
 def get_reader(path: Paths) -> Callable[[Paths], list[Any]] | None:
@@ -67,7 +67,7 @@ def show_as_labels(viewer: napari.Viewer) -> None:
     viewer.layers.insert(index, labels)
 
 
-def read_layer(path: Path) -> LayerData:
+def read_layer(path: Path) -> FullLayerData:
     """Return a label image as data, arguments and type of a layer; errors as in `read_mask`."""
     from napari_saf import io
     from napari_saf._gui.layers.large import large_levels
@@ -76,6 +76,7 @@ def read_layer(path: Path) -> LayerData:
         LEVEL_KEY,
         METADATA_KEY,
         NAMES_KEY,
+        Metadata,
         prototype_entries,
     )
     from napari_saf.errors import FormatError
@@ -84,7 +85,7 @@ def read_layer(path: Path) -> LayerData:
     mask = io.read_mask(path, lazily=bool(levels))
     if mask.labels.ndim < 2:
         raise FormatError(f"{path}: expected a label image, got shape {mask.labels.shape}")
-    metadata: dict[str, Any] = {NAMES_KEY: dict(mask.names)}
+    metadata: Metadata = {NAMES_KEY: dict(mask.names)}
     if mask.recipe is not None:
         points = {} if mask.prototypes is None else mask.prototypes.by_label()
         metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points)

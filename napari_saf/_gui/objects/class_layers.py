@@ -75,7 +75,7 @@ class ClassLayers(QObject):
         def fits(image: Image) -> bool:
             return image_region(layer, image) is not None
 
-        by_slice = self._tools.open is not None and self._tools.open.source.placed["axis"] == 0
+        by_slice = self._tools.open is not None and self._tools.open.source.slice_axis == 0
         image = labelled_image(self._viewer, layer, fits)
         source = Source.of(layer, image, "none", by_slice=by_slice)
 

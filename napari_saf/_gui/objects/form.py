@@ -108,7 +108,7 @@ class ObjectForm(QObject):
         step: ObjectStep = dataclasses.replace(
             self.split_form.read(),
             kinds=tuple(self.kinds.ticked) or None,
-            by_slice=source.placed["axis"] == 0,
+            by_slice=source.slice_axis == 0,
             by_uncertainty=self.uncertainty.value != "none",
         )
         carry_objects(source.layer, to_plain(step))

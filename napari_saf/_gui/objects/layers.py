@@ -13,7 +13,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import CyclicLabelColormap, DirectLabelColormap
+from napari.utils.colormaps import Colormap, CyclicLabelColormap, DirectLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from skimage.draw import line_nd, polygon
@@ -33,10 +33,12 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on, insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of
+from napari_saf.arrays import JsonObject
 from napari_saf.io import (
     MASK_SUFFIXES,
     OUTLINE_SUFFIXES,
     TABLE_SUFFIXES,
+    Scale,
     label_axes,
     mask_suffix,
     origin_of,
@@ -83,9 +85,13 @@ class Source:
     names: Mapping[int, str]
     image: Pixels | None
     uncertainty: Callable[[Cancelled], NDArray[Any]] | None
-    placed: dict[str, Any]  # arguments of object_table
+    scale: Scale | None
+    units: Sequence[str]
+    channel_axis: int | None
+    slice_axis: int | None
     sizes: tuple[float, ...]
-    as_mask: dict[str, Any]  # arguments of save_masks
+    origin: Sequence[float] | None
+    place: JsonObject | None
 
     @classmethod
     def of(
@@ -95,14 +101,6 @@ class Source:
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         region = None if image is None else image_region(layer, image)
         world = world_affine(layer)
-        coordinates = {
-            "scale": scale_of(world, axes),
-            "units": [str(layer.units[axis]) for axis in axes],
-        }
-        placed = coordinates | {
-            "channel_axis": None if region is None else region[1],
-            "axis": 0 if by_slice and len(axes) > 2 else None,
-        }
         return cls(
             layer,
             Pixels(pixels_of(layer), index),
@@ -110,19 +108,23 @@ class Source:
             class_names(layer),
             None if region is None else Pixels(pixels_of(image), region[0]),
             _uncertainty_reader(layer, uncertainty),
-            placed,
+            scale_of(world, axes),
+            [str(layer.units[axis]) for axis in axes],
+            None if region is None else region[1],
+            0 if by_slice and len(axes) > 2 else None,
             steps_of(layer, axes).sizes,
-            coordinates | {"origin": origin_of(world, axes), "place": place_entry(layer)},
+            origin_of(world, axes),
+            place_entry(layer),
         )
 
     def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
         parts, _ = find_parts(
             self.labels.read(cancelled),
             image=None if self.image is None else self.image.read(cancelled),
-            channel_axis=self.placed["channel_axis"],
+            channel_axis=self.channel_axis,
             uncertainty=None if self.uncertainty is None else self.uncertainty(cancelled),
-            spacing=self.placed["scale"],
-            axis=self.placed["axis"],
+            spacing=self.scale,
+            axis=self.slice_axis,
             kinds=kinds,
         )
         return parts
@@ -144,14 +146,26 @@ class Source:
 
     def measure(self, objects: Objects, cancelled: Cancelled) -> Measures:
         image = None if self.image is None else self.image.read(cancelled)
-        return object_table(objects, image, **self.placed)
+        return object_table(
+            objects,
+            image,
+            scale=self.scale,
+            units=self.units,
+            channel_axis=self.channel_axis,
+            axis=self.slice_axis,
+        )
 
     def measure_vectors(self, objects: Objects, cancelled: Cancelled) -> ObjectMeasures:
         """Measure the feature vectors for the classification of objects."""
         image = None if self.image is None else self.image.read(cancelled)
-        axes = None if self.placed["axis"] is None else "tyx"
-        placed = {name: self.placed[name] for name in ("scale", "channel_axis")}
-        return measure_objects(objects, image, axes=axes, cancelled=cancelled, **placed)
+        return measure_objects(
+            objects,
+            image,
+            axes=None if self.slice_axis is None else "tyx",
+            cancelled=cancelled,
+            scale=self.scale,
+            channel_axis=self.channel_axis,
+        )
 
     def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return object numbers in the shape of the layer."""
@@ -172,7 +186,14 @@ class Source:
         if suffix in OUTLINE_SUFFIXES:
             save_objects(path, objects if classified is None else classified.as_kinds(objects))
         elif suffix in MASK_SUFFIXES:
-            save_masks(path, objects.labels, **self.as_mask)
+            save_masks(
+                path,
+                objects.labels,
+                scale=self.scale,
+                units=self.units,
+                origin=self.origin,
+                place=self.place,
+            )
         else:
             table = self.measure(objects, cancelled) or {"object": np.zeros(0, int)}
             columns = {} if classified is None else classified.columns(table["object"])
@@ -182,8 +203,7 @@ class Source:
     def left_out(self, path: Path) -> str:
         """Return a note on the parts of the transform that a saved mask does not hold."""
         suffix = mask_suffix(path, _KNOWN)
-        placed = {name: self.as_mask[name] for name in ("scale", "units", "origin")}
-        axes = label_axes(len(self.axes), None, **placed)
+        axes = label_axes(len(self.axes), None, self.scale, self.units, self.origin)
         words = axes.left_out(suffix) if suffix in MASK_SUFFIXES else ()
         return f", without {', '.join(words)}" if words else ""
 
@@ -260,7 +280,7 @@ class ObjectCanvas(QObject):
         self.layer: Any = None
         self._line: Any = None
         self._takes_numbers = False
-        self._plain: dict[str, Any] = {}  # colormaps of the layers before objects were coloured
+        self._plain = dict[str, Colormap]()  # of the layers before objects were coloured
 
     def show(
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool

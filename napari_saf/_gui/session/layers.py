@@ -11,6 +11,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
+from numpy.typing import ArrayLike
 
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
@@ -162,9 +163,9 @@ def show_layer(
 
 def _metadata(
     image: Image, stored: ProjectLayer, recipes: Mapping[str, Pipeline]
-) -> dict[str, Any]:
+) -> metadata.Metadata:
     names = {n: painted.name for n, painted in stored.classes.items() if painted.name}
-    entries: dict[str, Any] = {metadata.NAMES_KEY: names, metadata.RESTORED_KEY: True}
+    entries: metadata.Metadata = {metadata.NAMES_KEY: names, metadata.RESTORED_KEY: True}
     if stored.kind == "strokes":
         return entries | {metadata.STROKES_KEY: str(image.unique_id)}
     values = {
@@ -211,7 +212,7 @@ def _is_usable(affine: Sequence[Sequence[float]], scale: Sequence[float]) -> boo
 
 def _arguments(
     scale: Sequence[float], translate: Sequence[float], affine: Sequence[Sequence[float]]
-) -> dict[str, Any]:
+) -> Mapping[str, ArrayLike]:
     """Return layer arguments for scale, translation and, if usable, the affine."""
     if _is_usable(affine, scale):
         return split_affine(np.array(affine), scale, translate)
