@@ -114,10 +114,6 @@ def test_the_affine_of_a_layer_takes_each_pixel_where_the_layer_does(data):
         np.testing.assert_allclose(np.prod(np.diag(steps.upright)), volume, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [(1 / 3, 0.1), (-0.7, 1e-9)])
-def test_sizes_of_a_pure_scale_are_those_of_the_layer(scale):
-    layer = Image(np.zeros((4, 4)), scale=scale, translate=(1e5, 1 / 7))
-    assert steps_of(layer).sizes == tuple(np.abs(scale))
 
 
 def test_labels_that_lie_elsewhere_have_no_region():
@@ -134,9 +130,6 @@ def test_labels_that_lie_elsewhere_have_no_region():
     assert image_region(fits, image)[0] == (slice(5, 13), slice(12, 20))
 
 
-def test_a_stack_turned_by_a_right_angle_has_no_plane_for_flat_labels():
-    stack = Image(np.zeros((5, 20, 20)), rotate=(0, 90, 0))
-    assert image_region(Labels(np.ones((20, 20), int)), stack) is None
 
 
 @pytest.mark.parametrize("name", FEW_PLANES)
@@ -199,27 +192,6 @@ def test_objects_and_the_line_that_cuts_them_lie_on_their_labels(
     assert ("rotation" in dock.status.text) == (name in ROTATED)
 
 
-def test_tracks_lie_on_labels_with_an_axis_of_one_pixel(model, open_on, settle):
-    pytest.importorskip("laptrack")
-    series = np.zeros((3, 1, 24, 24), np.uint8)
-    for k in range(3):
-        series[k, 0, 5 + k : 12 + k, 8:15] = 1
-    turn = np.eye(4)
-    turn[2:, 2:] = [[0.6, -0.8], [0.8, 0.6]]
-    labels = model.add_labels(series, name="cells", scale=(2, 3, 0.5, 0.5), rotate=turn)
-    dock = open_on(model, ObjectsWidget)
-    settle(dock)
-    dock.choices.slices.setChecked(True)
-    settle(dock)
-    dock.start()
-    settle(dock)
-    dock.buttons["track"].click()
-    settle(dock)
-    tracks = next(layer for layer in model.layers if layer.name.endswith("[Tracks]"))
-    centers = [labels.data_to_world((k, 0, 8 + k, 11)) for k in range(3)]
-    np.testing.assert_allclose(
-        [tracks.data_to_world(row[1:]) for row in tracks.data], centers, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize("name", FEW_PLANES)
@@ -289,20 +261,6 @@ def test_masks_that_a_project_exports_say_sizes_and_what_they_leave_out(
     np.testing.assert_allclose(world_affine(Labels(pixels, **arguments)), world_affine(labels))
 
 
-def test_results_of_a_slice_of_a_turned_stack_measure_that_slice(model, open_on, settle, tmp_path):
-    rows = np.indices((24, 24))[1]
-    stack = np.stack([100.0 * z + 40 * (rows > 12) + rows for z in range(6)])
-    image = model.add_image(stack, name="stack", scale=(2, 1, 1), rotate=(10, 30, 0))
-    model.dims.point = image.data_to_world((4, 12, 12))
-    dock = open_on(model, SegmentWidget)
-    dock.start()
-    settle(dock)
-    labels = model.layers[-1]
-    index, _ = image_region(labels, image)
-    assert index == (4, slice(0, 24), slice(0, 24))
-    np.testing.assert_allclose(
-        labels.data_to_world((0, 3, 5)), image.data_to_world((4, 3, 5)), atol=1e-9
-    )
 
 
 def test_it_makes_no_difference_in_which_field_a_size_stands():

@@ -119,31 +119,8 @@ class Opened:
         self.show = lambda: opened.append(page)
 
 
-def visible_tab_bar(window, qtbot):
-    """The bar of tabs, once Qt shows it: docks can be joined a little earlier."""
-
-    def visible():
-        return [bar for bar in window.findChildren(QTabBar) if bar.isVisible()]
-
-    qtbot.waitUntil(lambda: bool(visible()))
-    return visible()[0]
 
 
-def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
-    window = viewer.window._qt_window
-    window.show()
-    other = viewer.window.add_dock_widget(QLabel("of another plugin"))
-    first, second = (
-        viewer.window.add_plugin_dock_widget("napari-saf", name)[0]
-        for name in ("Segment", "Export")
-    )
-    qtbot.waitUntil(lambda: window.tabifiedDockWidgets(second) == [first])
-    bar = visible_tab_bar(window, qtbot)
-    # Without the name of the plugin: tabs of several docks would be cut.
-    assert {bar.tabText(number) for number in range(bar.count())} == {"Segment", "Export"}
-    assert bar.elideMode() == Qt.TextElideMode.ElideNone and bar.usesScrollButtons()
-    assert not window.tabifiedDockWidgets(other)
-    qtbot.waitUntil(second.widget().isVisible)
 
 
 def test_docks_join_in_tabs_that_cut_no_words_in_a_small_window_and_keep_together(
@@ -177,50 +154,10 @@ def test_docks_join_in_tabs_that_cut_no_words_in_a_small_window_and_keep_togethe
     buttons_stand_right_below_forms(frames, qtbot)
 
 
-def buttons_stand_right_below_forms(frames, qtbot):
-    for frame, dock in frames.values():
-        frame.raise_()
-        qtbot.waitUntil(dock.isVisible)
-        for wider in (0, 60):  # lines wrap in other places
-            wanted = dock.width() + wider
-            frame.window().resizeDocks([frame], [wanted], Qt.Orientation.Horizontal)
-            for fold in [None, *dock.findChildren(QCollapsible)]:
-                if fold is not None:
-                    fold.toggleButton().click()
-                qtbot.waitUntil(lambda dock=dock: not gaps(dock), timeout=2000)
 
 
-def gaps(dock, most=24):
-    """Return what is wrong of a form that should be as high as it needs, with buttons below it."""
-    stop = dock.panel.stop_button
-    (form,) = (area for area in dock.findChildren(FormArea) if area.parentWidget() is dock)
-    rows = [w for w in dock.children() if isinstance(w, QWidget) and w.isVisible()]
-    unused = dock.rect().bottom() - max(row.geometry().bottom() for row in rows)
-    faults = {
-        "gap above the buttons": stop.geometry().top() - form.geometry().bottom() > most,
-        "gap in the form": form.viewport().height() > form.widget().sizeHint().height() + most,
-        "scrolls beside unused room": form.verticalScrollBar().isVisible() and unused > most,
-    }
-    return [words for words, is_so in faults.items() if is_so]
 
 
-def test_no_dock_is_widened_by_a_long_name(viewer, qtbot):
-    viewer.add_image(np.eye(8), name=LONG_NAME)
-    viewer.add_labels(np.eye(8, dtype=int), name=f"{LONG_NAME} [SAF]")
-    viewer.window.resize(*SMALL_WINDOW)
-    viewer.window._qt_window.show()
-    for name in dock_names():
-        frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
-        frame.raise_()
-        qtbot.waitUntil(dock.isVisible)
-        for fold in dock.findChildren(QCollapsible):
-            fold.expand(animate=False)
-        dock.status.show_error(f"{LONG_NAME}.tif is there already", "Replace it")
-        (line,) = (w for w in dock.status.findChildren(QLabel) if w.text().endswith("already"))
-        qtbot.waitUntil(lambda line=line: has_room(line, line.text()), timeout=2000)
-        assert dock.status.text == f"{LONG_NAME}.tif is there already"
-        assert not [f for f in cut_widgets(dock) if "sticks out" in f], name
-        assert frame.width() <= WIDEST
 
 
 def test_tab_goes_through_what_is_unfolded_only_and_tables_and_lists(frames, viewer, qtbot):
@@ -426,15 +363,6 @@ def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot):
     assert current[1] is None
 
 
-def test_every_dock_is_in_a_menu_of_layers():
-    manifest = npe2.PluginManifest.from_distribution("napari-saf")
-    offered = {
-        item.command
-        for menu, items in manifest.contributions.menus.items()
-        for item in items
-        if menu.startswith("napari/layers/")
-    }
-    assert {widget.command for widget in manifest.contributions.widgets} <= offered
 
 
 def test_libraries_of_the_first_dock_are_loaded_while_the_window_lives(viewer, monkeypatch):

@@ -249,25 +249,8 @@ def test_every_dock_that_holds_something_learned_has_the_same_two_buttons(model,
         assert dialog.to_folder.isEnabled() and not dialog.button.isEnabled()
 
 
-def test_the_dialog_opens_empty_on_the_only_other_image(taught, other):
-    assert taught.status.text.startswith("converged")
-    dialog = taught.applying
-    dialog.to_image.click()
-    assert dialog.layer == other and not dialog.status.text and dialog.status._bar.value() == 0
-    assert taught.status.text.startswith("converged")
 
 
-def test_a_long_status_takes_no_room_from_the_rows_of_the_dialog(model, open_on, qtbot):
-    model.add_image(blocks(), name="blocks")
-    dock = open_on(model, SegmentWidget)
-    dock.applying.ask(to_files=True)
-    before = dock.applying.source.height()
-    dock.panel.show_outcome("a reason of some length that images were not read for, " * 8)
-    qtbot.wait(50)
-    assert dock.applying.source.height() == before
-    assert dock.applying.height() >= dock.applying.layout().totalHeightForWidth(
-        dock.applying.width()
-    )
 
 
 def test_one_class_can_neither_be_applied_nor_saved(model, open_on):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import itertools
 import threading
 import weakref
 from functools import partial
@@ -18,14 +17,12 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.diagnostics.dock import REFRESH_MILLISECONDS, DiagnosticsWidget
-from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
+from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.session.workspace import frame_of
 
 pytestmark = pytest.mark.gui
 
@@ -84,37 +81,36 @@ def stop(qtbot, dock):
 def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, run, qtbot):
     result = run(dock)
     layer, entropy = result_of(viewer), result.history.entropy
-    before = layer.data.copy()
+    before, end = layer.data.copy(), diagnostics.slider.maximum()
     names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
     assert set(values_at_cursor(diagnostics.plot)) == names
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[-1]:.3g} nats"
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
-    assert diagnostics.minimumSizeHint().width() <= 380
 
     slide(qtbot, diagnostics, 3)
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics.description.text()
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[3]:.3g} nats"
-    own = diagnostics.recorded.recording.labels[3].labels()[0]
+    recorded = diagnostics.recorded.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
-        np.testing.assert_array_equal(earlier.data == number, own == column + 1)
+        np.testing.assert_array_equal(earlier.data == number, recorded == column + 1)
         np.testing.assert_allclose(earlier.get_color(number), layer.get_color(number))
 
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+    slide(qtbot, diagnostics, end)
     assert layer.visible and not earlier.visible
     np.testing.assert_array_equal(layer.data, before)
     middle = diagnostics.times[-1] / 2
     point_to(diagnostics.plot, middle)
     nearest = np.abs(diagnostics.times - middle).min()
     assert abs(diagnostics.time - middle) <= nearest + diagnostics.times[-1] / 200
-    settle(qtbot, diagnostics)
-    check_entropy_and_separability(viewer, diagnostics, result, qtbot)
 
 
-def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+def test_entropy_and_separability_are_of_the_time_that_is_chosen(
+    viewer, diagnostics, dock, run, qtbot
+):
+    result = run(dock)
     diagnostics.entropy.setChecked(True)
     settle(qtbot, diagnostics)
     (layer,) = layers_named(viewer, "entropy at t =")
@@ -128,9 +124,8 @@ def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
     features = diagnostics.recorded.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())
     apart = diagnostics.separability
-    line, rows = apart.summary.text(), table_texts(apart.table)
-    assert f"{whole:.3g}" in line
-    assert len(rows) == result.n_labels
+    assert f"{whole:.3g}" in apart.summary.text()
+    assert len(table_texts(apart.table)) == result.n_labels
     diagnostics.entropy.setChecked(False)
     assert not layer.visible
 
@@ -166,23 +161,6 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 
 
 @pytest.mark.automatic
-def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock, run, qtbot):
-    run(dock)
-    settle(qtbot, dock)
-    (regions,) = layers_named(viewer, "regions]")
-    assert regions.visible
-    for _ in range(2):
-        slide(qtbot, diagnostics, 1)
-        assert diagnostics.earlier.labels.visible and not regions.visible
-        dock.regions.regions_button.click()
-        assert regions.visible
-        slide(qtbot, diagnostics, 2)
-        assert diagnostics.earlier.labels.visible and not regions.visible
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
-    assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
-
-
-@pytest.mark.automatic
 def test_regions_that_come_late_do_not_cover_earlier_labels(
     viewer, diagnostics, dock, run, qtbot, monkeypatch
 ):
@@ -200,51 +178,41 @@ def test_regions_that_come_late_do_not_cover_earlier_labels(
     may_end.set()
     settle(qtbot, dock)
     assert diagnostics.earlier.labels.visible and not layers_named(viewer, "regions]")
-    assert dock.regions.regions_button.text().split()[0].isdigit()
+    dock.regions.regions_button.click()
+    (regions,) = layers_named(viewer, "regions]")
+    assert regions.visible
+    slide(qtbot, diagnostics, 2)
+    assert diagnostics.earlier.labels.visible and not regions.visible
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+    assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
 
 
-def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
-    viewer, diagnostics, dock, run, qtbot
-):
+def test_a_branch_has_settings_and_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     dock.input.choose(image=viewer.add_image(stack(n_slices=3, side=12), name="stack"))
-    dock.input.choose(extent="each")
+    dock.input.choose(extent="each")  # slices are labelled by themselves
     dock.input.scale.set_value(3)
     run(dock)
-    diagnostics.branch_fold.expand(animate=False)
-    assert diagnostics.branch.is_shown(diagnostics.branch.scale)
-    assert diagnostics.branch.scale.value == 3
-    diagnostics.branch.scale.set_value(7)
+    layer = layer_of(viewer, "stack [SAF")
+    before, branch = layer.data.copy(), diagnostics.branch
     slide(qtbot, diagnostics, 1)
-    run(diagnostics, diagnostics.branch.button.click)
-    (branch,) = layers_named(viewer, "[SAF from t =")
-    assert branch.metadata[METADATA_KEY]["recipe"]["input"]["window"] == (1, 7, 7)
-
-
-def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
-    run(dock)
-    layer = result_of(viewer)
-    before = layer.data.copy()
-    slide(qtbot, diagnostics, 4)
-    assert diagnostics.branch.form is None
+    assert branch.form is None
     diagnostics.branch_fold.expand(animate=False)
-    form = diagnostics.branch.form
+    form = branch.form
     assert "max_labels" not in asked_for(form) and "s" in asked_for(form)
-    assert diagnostics.branch.scale.value == dock.input.scale.value
+    assert branch.is_shown(branch.scale) and branch.scale.value == 3
     form.set_values({"s": 0.5})
+    branch.scale.set_value(7)
     diagnostics.branch_fold.collapse(animate=False)
     diagnostics.branch_fold.expand(animate=False)
-    assert diagnostics.branch.form is form
-    diagnostics.branch.scale.set_value(9)
-    run(diagnostics, diagnostics.branch.button.click)
-    (branch,) = layers_named(viewer, "[SAF from t =")
-    recipe = branch.metadata[METADATA_KEY]["recipe"]
-    assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == 9
+    assert branch.form is form
+    run(diagnostics, branch.button.click)
+    (made,) = layers_named(viewer, "[SAF from t =")
+    recipe = made.metadata[METADATA_KEY]["recipe"]
+    assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == (1, 7, 7)
     np.testing.assert_array_equal(layer.data, before)
-    assert branch.visible and not layer.visible
+    assert made.visible and not layer.visible
     diagnostics.choice.choose(layer)
     assert diagnostics.time == diagnostics.times[-1]
-    slide(qtbot, diagnostics, 0)
-    assert layers_named(viewer, "blocks [SAF] at t = 0")
 
 
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
@@ -377,74 +345,6 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qt
     assert set(np.unique(result.data)) == {2, 5}
 
 
-def _label_by_strokes(dock, viewer, run):
-    strokes = np.zeros((32, 32), np.uint8)
-    strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
-    dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
-    run(dock)
-
-
-def _label_by_prototypes(dock, viewer, run):
-    dock.form.set_values({"max_labels": 2})
-    rows, first = run(dock).prototypes, result_of(viewer)
-    table = np.full((5, rows.shape[1]), np.nan, np.float32)
-    table[[1, 4]] = rows
-    first.metadata[METADATA_KEY] |= {"prototypes": table}
-    dock.form.choose("af")
-    dock.form.prototypes_field.choose(first)
-    run(dock)
-
-
-@pytest.mark.parametrize("label", [_label_by_strokes, _label_by_prototypes])
-def test_curves_of_a_run_that_was_not_recorded_have_its_colours(viewer, dock, open_on, run, label):
-    label(dock, viewer, run)
-    result = layer_of(viewer, f"blocks [{dock.form.method.name.upper()}")
-    assert {2, 5} <= {*np.unique(result.data)}
-    diagnostics = open_on(viewer, DiagnosticsWidget)
-    diagnostics.choice.choose(result)
-    assert "not recorded" in diagnostics.description.text()
-    picture = diagnostics.plot.grab().toImage()
-    places = itertools.product(range(picture.width()), range(picture.height()))
-    shown = {picture.pixelColor(x, y).getRgb()[:3] for x, y in places}
-    for number in (2, 5):
-        assert tuple(np.round(255 * result.get_color(number)[:3]).astype(int)) in shown
-
-
-@pytest.mark.parametrize("time", [0, 3, 9])
-def test_the_cursor_is_painted_at_its_time(qtbot, time):
-    plot, times = CurvePlot(), np.linspace(0, 9, 10)
-    qtbot.addWidget(plot)
-    shares = np.column_stack([times, 9 - times]) / 9
-    gaps = np.where(times % 4 == 0, np.nan, times)
-    curves = [Curve("a", "", gaps, "{:.3g}".format), Curve("b", "", shares, str)]
-    plot.show_curves(times, curves, lambda column: np.array([0, column, 1 - column, 1]))
-    plot.move_cursor(time)
-    plot.resize(300, 200)
-    picture = plot.grab().toImage()
-    pixels = [[picture.pixelColor(x, y) for x in range(300)] for y in range(200)]
-    orange = [[p.red() > 200 and p.blue() < 90 < p.green() for p in row] for row in pixels]
-    columns = np.flatnonzero(np.sum(orange, axis=0) > 30)
-    assert len(columns) and all(abs(plot.time_at(int(x)) - time) < 0.2 for x in columns)
-    assert values_at_cursor(plot)["a"] == ("nan" if time == 0 else str(time))
-
-
-def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_run, qtbot):
-    dock.window().show()
-    frame, behind = frame_of(dock), frame_of(diagnostics)
-    qtbot.waitUntil(lambda: behind in dock.window().tabifiedDockWidgets(frame))
-    frame.raise_()
-    qtbot.waitUntil(lambda: not dock.visibleRegion().isEmpty())
-    long_run(dock)
-    drawn = []
-    diagnostics.plot.show_curves = lambda *_: drawn.append(True)
-    qtbot.wait(3 * REFRESH_MILLISECONDS)
-    assert not drawn
-    behind.raise_()
-    qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
-    dock.controller.stop()
-    qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
-
-
 def test_a_run_ends_others_that_write_to_its_layer(model):
     runs, live, stopped = RunsOfViewer(), object(), []
     controllers = [RunController(model, runs) for _ in range(4)]
@@ -452,10 +352,3 @@ def test_a_run_ends_others_that_write_to_its_layer(model):
         controllers[k].run = SimpleNamespace(live=own, cancel=partial(stopped.append, k))
     runs.began.emit(controllers[1])
     assert stopped == [0]
-
-
-@pytest.mark.parametrize("value", [0, 0.0234, 1.5e-3, 12.34, 999.6, 2070, -2070, 9999.7, 1.234e8])
-def test_the_ends_of_a_range_fit_beside_their_plot(value):
-    words = _short_number(value)
-    assert len(words) <= 6
-    assert float(words) == pytest.approx(value, rel=0.05)

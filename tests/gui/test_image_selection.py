@@ -80,16 +80,6 @@ def test_whole_options_are_those_of_all_slices_and_what_is_automatic_is_said():
     assert "scale" not in selection.automatic_note(uses_window=False)
 
 
-def test_changes_are_said_in_words():
-    start = ImageOptions()
-    options = dataclasses.replace(
-        start, window=7, weights="contrast", max_side=240, full_resolution=False
-    )
-    selection = select(stack(), options)
-    words = selection.changes_since(start, uses_window=True)
-    assert words == ["Scale 7", "Edges by colour", "240 px", "Full resolution off"]
-    assert selection.changes_since(start, uses_window=False) == words[2:]
-    assert selection.changes_since(options, uses_window=True) == []
 
 
 def test_no_image_is_refused():

@@ -138,16 +138,6 @@ def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
         paint(scribbles, 4, 1)
 
 
-@pytest.mark.parametrize("shape", [(500, 700), (1, 700, 300)])
-def test_the_thumbnail_shows_thin_strokes_where_they_are(model, open_on, shape):
-    open_on(model, ScribblesWidget)
-    labels = np.zeros(shape, np.uint8)
-    labels[..., shape[-2] // 4, :] = 1  # a line of one pixel a quarter down
-    layer = model.add_labels(labels, metadata={STROKES_KEY: ""})
-    layer.refresh()
-    height = round(32 * shape[-2] / max(shape))
-    lit = np.flatnonzero(layer.thumbnail[..., :3].any(axis=(1, 2)))
-    assert lit.tolist() == [(32 - height) // 2 + height // 4]
 
 
 @pytest.mark.parametrize("is_edited", [True, False])

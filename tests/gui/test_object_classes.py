@@ -69,35 +69,26 @@ def teach(dock, settle):
 TRUE = [2 if k % 3 == 0 else 1 for k in range(N)]
 
 
-def test_clicks_give_all_objects_a_class_a_colour_and_columns(dock, settle):
+def test_clicks_teach_all_objects_a_class_and_are_taken_back(dock, settle):
+    click(dock, 4)  # no class is chosen yet
+    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.clicks
+    assert not dock.classes.buttons["suggest"].isEnabled()
     teach(dock, settle)
     assert classes_of(dock) == TRUE
     table = dock.table.model.table
-    own = dict(zip(table["object"].tolist(), table["class"], strict=True))
-    assert [own[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
+    names = dict(zip(table["object"].tolist(), table["class"], strict=True))
+    assert [names[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
     assert (table["class_uncertainty"] <= 1).all()
     for k in range(N):
         shown = dock.layer.colormap.map(number_of(dock, k))
         assert np.allclose(shown[:3], COLORS[TRUE[k] - 1], atol=0.01)
     texts = [[dock.classes.table.item(row, c).text() for c in range(3)] for row in (0, 1)]
     assert texts == [["class 1", "2", "8"], ["class 2", "2", "4"]]
-    assert "%" in dock.classes.text.text()
-
-
-def test_clicks_choose_objects_where_no_class_is_chosen(dock, settle):
-    click(dock, 4)
-    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.clicks
-    teach(dock, settle)
-    dock.classes.choose_label(0)
-    click(dock, 5)
-    assert dock.table.selected == [number_of(dock, 5)]
-    assert number_of(dock, 5) not in dock.classes.clicks
-
-
-def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
-    teach(dock, settle)
+    dock.classes.buttons["suggest"].click()
+    known = dock.classes.classified
+    assert dock.table.selected == [known.numbers[known.uncertainty.argmax()]]
     before = dict(dock.classes.clicks)
-    click(dock, 4)  # a small one as class 2
+    click(dock, 4)  # a small object as class 2
     settle(dock)
     assert classes_of(dock)[4] == 2
     dock.classes.buttons["undo"].click()
@@ -105,38 +96,32 @@ def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
     assert dock.classes.clicks == before and classes_of(dock) == TRUE
 
 
-def test_keys_choose_classes_while_the_section_is_open(dock, settle):
-    keys = dock.layer.keymap
-    assert not any(str(key) == "3" for key in keys)
+def test_keys_choose_classes_while_the_section_is_open_and_a_lasso_gives_many_theirs(dock):
+    def has_key(text):
+        return any(str(key) == text for key in dock.layer.keymap)
+
+    assert not has_key("3")
     dock.class_layers.fold.expand(animate=False)
     for number in (1, 2):
-        dock.layer.keymap[next(key for key in keys if str(key) == str(number))](dock.layer)
+        keys = dock.layer.keymap
+        keys[next(key for key in keys if str(key) == str(number))](dock.layer)
     assert dock.classes.state.names == {1: "class 1", 2: "class 2"} and dock.classes.label == 2
     dock.class_layers.fold.collapse(animate=False)
-    assert dock.classes.label is None and not any(str(key) == "3" for key in dock.layer.keymap)
-
-
-def test_a_lasso_gives_many_objects_a_class(dock, settle):
+    assert dock.classes.label is None and not has_key("3")
     dock.classes.choose_label(1)
     dock.classes.buttons["lasso"].click()
     dock.canvas.drawn.emit(np.array([(0, 19), (0, 60), (19, 60), (19, 19)], float))
-    expected = {number_of(dock, 1), number_of(dock, 2)}
-    assert {*dock.classes.clicks} == expected
+    assert {*dock.classes.clicks} == {number_of(dock, 1), number_of(dock, 2)}
     dock.classes.choose_label(0)  # ends it
-    assert not dock.classes.is_lasso and "cut line" not in [x.name for x in dock._viewer.layers]
+    assert not dock.classes.is_lasso
+    assert "cut line" not in [layer.name for layer in dock._viewer.layers]
 
 
-def test_the_least_certain_object_is_suggested(dock, settle):
-    assert not dock.classes.buttons["suggest"].isEnabled()
+def test_classes_follow_corrections_of_objects_and_stay_with_the_layer(
+    dock, settle, model, open_on
+):
     teach(dock, settle)
-    dock.classes.buttons["suggest"].click()
-    known = dock.classes.classified
-    assert dock.table.selected == [known.numbers[known.uncertainty.argmax()]]
-
-
-def test_classes_follow_corrections_of_objects(dock, settle):
-    teach(dock, settle)
-    number = number_of(dock, 0)
+    number, layer = number_of(dock, 0), dock.layer
     dock.table.select([number])
     dock.buttons["delete"].click()
     settle(dock)
@@ -147,6 +132,14 @@ def test_classes_follow_corrections_of_objects(dock, settle):
     settle(dock)
     settle(dock)
     assert classes_of(dock) == TRUE
+    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.clicks}
+    assert layer.metadata[CLASSES_KEY] == kept
+    dock.shut_down()
+    again = open_on(model, ObjectsWidget)
+    again.labels.choose(model.layers["cells"])
+    settle(again)
+    settle(again)
+    assert again.layer == layer and classes_of(again) == TRUE
 
 
 def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
@@ -173,19 +166,6 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     assert classes_of(dock) == TRUE
     dock.classes.load_from(str(tmp_path / "a.csv"))
     assert "a.csv" in dock.status.text and classes_of(dock) == TRUE
-
-
-def test_clicks_are_kept_with_the_layer(dock, settle, model, open_on):
-    teach(dock, settle)
-    kept = dock.layer.metadata[CLASSES_KEY]
-    assert kept == {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.clicks}
-    layer = dock.layer
-    dock.shut_down()
-    again = open_on(model, ObjectsWidget)
-    again.labels.choose(model.layers["cells"])
-    settle(again)
-    settle(again)
-    assert again.layer == layer and classes_of(again) == TRUE
 
 
 @pytest.fixture
@@ -255,12 +235,6 @@ def test_objects_of_a_project_are_taken_along(dock, model, settle):
     found = dock.classes.classified_of(key)
     by_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
     assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE
-
-    # classes of a chosen layer may arrive before its table
-    table = dict(dock.table.model.table)
-    dock.canvas.follow(other)
-    dock.classes.changed.emit([key])
-    assert [*dock.table.model.table] == [*table]
     shown = other.colormap.map(numbers[8, 8::20].astype(numbers.dtype))
     assert np.allclose(shown[:, :3], COLORS[np.array(TRUE) - 1], atol=0.01)
 
@@ -308,15 +282,3 @@ def test_steps_back_of_clicks():
     assert state.clicks == {"a": {3: 1, 4: 1}} and state.can_undo
     state.forget("a")
     assert not state.clicks and not state.can_undo
-
-
-def test_colours_change_on_screen_without_a_new_upload_of_the_labels(dock, settle):
-    numbers, uploads = np.sort(dock.tools.editor.numbers), []
-    dock.canvas.color(dock.layer, numbers, np.ones((N, 4)))
-    dock.layer.events.set_data.connect(uploads.append)
-    colors = np.linspace(0, 1, 4 * N).reshape(N, 4)
-    before = dock.layer.colormap
-    dock.canvas.color(dock.layer, numbers, colors)
-    shown = [dock.layer.get_color(number) for number in numbers.tolist()]
-    np.testing.assert_allclose(shown, colors, atol=1e-6)
-    assert dock.layer.colormap != before and not uploads

@@ -27,11 +27,3 @@ def test_labels_of_another_size_are_no_start_for_strokes(viewer, open_on):
     assert set(dock.strokes.names) == {1, 2}
 
 
-def test_a_list_that_is_no_list_of_numbers_is_refused_when_it_is_run(viewer, dock):
-    dock.form.choose("fair")
-    line = dock.form.fields["proportions"].control
-    line.setText("a half")
-    line.editingFinished.emit()
-    assert not dock.status.is_error
-    dock.start()
-    assert dock.status.is_error and "a half" in dock.status.text
