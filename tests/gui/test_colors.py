@@ -21,13 +21,13 @@ def test_first_colors_are_apart():
     assert least_difference(label_colors()[1:22]) >= 20
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_ten_of_any_colors_are_set_apart(seed):
-    colors = label_colors()[np.random.default_rng(seed).permutation(np.arange(1, 256))[:30]]
-    found = separate(colors)
-    assert least_difference(found) >= 20 and len(found) == 10
-    np.testing.assert_array_equal(found[0], colors[0])
-    np.testing.assert_array_equal(separate(found), found)
+def test_ten_of_any_colors_are_set_apart():
+    for seed in range(5):
+        colors = label_colors()[1 + np.random.default_rng(seed).permutation(255)[:30]]
+        apart = separate(colors)
+        assert least_difference(apart) >= 20 and len(apart) == 10
+        np.testing.assert_array_equal(apart[0], colors[0])
+        np.testing.assert_array_equal(separate(apart), apart)
 
 
 @pytest.mark.gui

@@ -17,40 +17,28 @@ def opened(request, model, open_dock):
     return open_dock(model, request.param).input
 
 
-def shown(chosen):
-    return {
-        name: chosen.features.is_shown(field)
-        for name, field in chosen.extractors["deep"].fields.items()
-    }
+def test_rows_of_deep_features_are_shown_with_them_and_told_to_the_job(opened):
+    fields, told = opened.extractors["deep"].fields, []
+    assert set(fields) == {"architecture", "weights_file", "layers", "n_components", "around"}
 
+    def shown():
+        return {opened.features.is_shown(field) for field in fields.values()}
 
-def test_rows_are_shown_with_deep_features_only(opened):
-    assert not any(shown(opened).values())
-    opened.choose(features="deep")
-    rows = {"architecture", "weights_file", "layers", "n_components", "around"}
-    assert set(shown(opened)) == rows
-    assert all(shown(opened).values())
-    opened.choose(features="lab")
-    assert not any(shown(opened).values())
-
-
-def test_the_job_has_what_the_rows_say(opened):
-    told = []
+    assert shown() == {False}
     opened.options_changed.connect(lambda: told.append(True))
     opened.choose(features="deep")
-    fields = opened.extractors["deep"].fields
+    assert shown() == {True}
     fields["architecture"].value = "convnext_nano"  # none of those that are offered
     fields["weights_file"].value = "/there/nano.safetensors"
-    assert told
-    found = opened.read().job().options.features
-    assert found == DeepFeatures("convnext_nano", "/there/nano.safetensors")
-
-
-def test_what_was_learned_is_kept_until_a_row_changes(opened):
+    features = opened.read().job().options.features
+    assert told and features == DeepFeatures("convnext_nano", "/there/nano.safetensors")
+    opened.choose(features="lab")
+    assert shown() == {False}
+    # values that were learned are kept until a row changes
     learned = DeepFeatures("vgg16", "vgg.safetensors", layers=(2,), basis="AAAA", sha256="0")
     opened.choose(features=learned)
     assert opened.read().job().options.features == learned
-    opened.extractors["deep"].fields["n_components"].value = 16
+    fields["n_components"].value = 16
     other = opened.read().job().options.features
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
@@ -73,7 +61,7 @@ def choose_deep(request, model, open_dock, weights, own_cache, no_socket):
     return choose
 
 
-@pytest.mark.parametrize("choose_deep", ["vgg16"], indirect=True)
+@pytest.mark.parametrize("choose_deep", ["test_vit"], indirect=True)
 def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, run):
     dock = choose_deep(SegmentWidget)
     result = run(dock, dock.run_button.click)

@@ -50,28 +50,18 @@ def test_layers_removed(window, viewer, dock, qtbot, after_step):
     assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
 
 
-@pytest.mark.parametrize("after_step", ["inserted"], indirect=True)
-def test_viewer_closed(window, viewer, dock, qtbot, after_step):
+@pytest.mark.parametrize(
+    ("after_step", "ended"), [("inserted", "viewer"), ("advanced", "dock")], indirect=["after_step"]
+)
+def test_viewer_or_dock_closed(window, viewer, dock, qtbot, after_step, ended):
     runs = []
 
     def close():
         runs.append(dock.controller.run)
-        viewer.close()
-
-    after_step(close)
-    dock.form.set_values(ENDLESS)
-    dock.start()
-    qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
-    qtbot.wait(50)
-
-
-@pytest.mark.parametrize("after_step", ["advanced"], indirect=True)
-def test_dock_closed(window, viewer, dock, qtbot, after_step):
-    runs = []
-
-    def close():
-        runs.append(dock.controller.run)
-        viewer.window.remove_dock_widget(dock)
+        if ended == "viewer":
+            viewer.close()
+        else:
+            viewer.window.remove_dock_widget(dock)
 
     after_step(close)
     dock.form.set_values(ENDLESS)

@@ -25,5 +25,3 @@ def test_labels_of_another_size_are_no_start_for_strokes(viewer, open_on):
     assert dock.status.is_error
     assert "32 x 32" in dock.status.text and "7 x 9" in dock.status.text
     assert set(dock.strokes.names) == {1, 2}
-
-
