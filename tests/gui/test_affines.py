@@ -15,7 +15,6 @@ import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.placement import image_region, place, steps_of, world_affine
 from napari_saf._gui.layers.reader import read_layer
-from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 
@@ -161,26 +160,6 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     assert stored.units == ("micrometer", "micrometer")
 
 
-def test_objects_and_the_line_that_cuts_them_lie_on_their_labels(model, open_on, settle, tmp_path):
-    labels = model.add_labels(MASK, name="mask", units=("um", "um"), **PLANES["by all"])
-    dock = open_on(model, ObjectsWidget)
-    settle(dock)
-    dock.start()
-    settle(dock)
-    dock.canvas.draw_lines(True)
-    for layer in list(model.layers)[1:]:
-        np.testing.assert_allclose(world_affine(layer), world_affine(labels), atol=1e-9)
-    dock.save_to(str(tmp_path / "objects.csv"))
-    settle(dock)
-    with (tmp_path / "objects.csv").open() as file:
-        areas = [float(row["area_um2"]) for row in csv.DictReader(file)]
-    size = abs(np.linalg.det(world_affine(labels)))
-    np.testing.assert_allclose(areas, 100 * size, rtol=1e-8)
-    dock.save_to(str(tmp_path / "objects.tif"))
-    settle(dock)
-    assert "rotation" in dock.status.text
-
-
 def test_a_project_keeps_where_image_strokes_and_labels_lie(model, open_on, settle, tmp_path):
     lying = {"scale": (0.5, 0.25), "shear": [0.5]}
     for stem in "ab":
@@ -220,32 +199,6 @@ def test_a_project_keeps_where_image_strokes_and_labels_lie(model, open_on, sett
     other.load(tmp_path / "one.napari-saf")
     settle(other)
     check(again)
-
-
-def test_masks_that_a_project_exports_say_sizes_and_what_they_leave_out(
-    model, open_on, settle, tmp_path, monkeypatch
-):
-    tifffile.imwrite(tmp_path / "a.tif", MASK * 9)
-    dock = open_on(model, ProjectWidget)
-    dock.images.add_files([tmp_path / "a.tif"])
-    settle(dock)
-    image = model.layers[0]
-    lying = {"scale": (0.5, 0.5), "rotate": 30, "affine": np.diag([0.5, 2, 1])}
-    for key, value in (lying | {"units": ("um", "um")}).items():
-        setattr(image, key, value)
-    labels = model.add_labels(MASK, name="a mask", **lying)
-    target = tmp_path / "out"
-    monkeypatch.setattr(
-        "napari_saf._gui.project.dock.QFileDialog.getExistingDirectory", lambda *args: str(target)
-    )
-    dock.export_all()
-    settle(dock)
-    (path,) = target.glob("*.tif")
-    found = saf.read_mask(path)
-    np.testing.assert_allclose(found.scale, steps_of(labels).sizes, rtol=1e-6)
-    assert "rotation" in dock.status.text and "shear" in dock.status.text
-    pixels, arguments, _ = read_layer(path)
-    np.testing.assert_allclose(world_affine(Labels(pixels, **arguments)), world_affine(labels))
 
 
 def test_levels_and_channels_lie_on_a_turned_image():

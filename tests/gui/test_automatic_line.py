@@ -83,20 +83,3 @@ def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen_where_it_can(qtbot):
         qtbot.keyClicks(box, typed)
         qtbot.keyClick(box, Qt.Key.Key_Return)
         assert scale.value in values, typed
-
-
-def test_the_line_says_that_there_are_things_on_a_ground(viewer, dock, run):
-    image = np.full((96, 120), 20.0)
-    for corner in range(10, 90, 26):
-        image[corner : corner + 10, corner : corner + 12] = 180
-    noise = np.random.default_rng(0).normal(0, 3, image.shape)
-    cells = viewer.add_image((image + noise).astype(np.uint8), name="cells")
-    dock.input.choose(image=cells)
-    said = ["scale 7", "things on a dark ground", "edges by colour", "full size"]
-    assert words(dock) == said
-    result = run(dock)
-    assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}
-    np.testing.assert_array_equal(result.labels == 2, image > 100)
-    assert words(dock) == [*said, "2 labels at first"]
-    dock.input.choose(features="texture")
-    assert words(dock)[0] == "scale 13"

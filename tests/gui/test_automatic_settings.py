@@ -101,24 +101,16 @@ def test_the_choice_follows_undo(dock, stroke, settle):
     np.testing.assert_array_equal(np.squeeze(dock.result.data), before)
 
 
-@pytest.mark.parametrize(
-    ("image", "features"),
-    [
-        (blocks(96), "lab"),
-        pytest.param(dots()[0][..., 0], "foreground", marks=pytest.mark.exhaustive),
-    ],
-    ids=["objects", "many things"],
-)
 def test_seeds_on_the_command_line_and_in_python_give_the_labels_of_the_dock(
-    image, features, model, open_on, stroke, tmp_path
+    model, open_on, stroke, tmp_path
 ):
+    image = blocks(96)
     model.add_image(image, name="image")
     dock = open_on(model, ScribblesWidget)
     dock.new_strokes()
     for corner, number in (((7, 5), 1), ((1, 60), 2), ((66, 70), 1), ((80, 2), 2)):
         stroke(dock, *corner, number, is_last=corner == (80, 2))
     strokes = np.squeeze(dock.strokes.layer.data)
-    assert dock.input.choices["features"].value == features
     np.save(tmp_path / "image.npy", image)
     np.save(tmp_path / "strokes.npy", strokes)
     files = [tmp_path / "image.npy", "-o", tmp_path / "m.npy", "--seeds", tmp_path / "strokes.npy"]
@@ -157,17 +149,6 @@ def test_automatic_is_as_it_was_in_a_project_that_is_opened_again(dock, stroke, 
         assert again.automatic.isChecked() is is_on
         assert chosen(again) == before[0] and (again.automatic.text() == before[1]) is is_on
         dock.automatic.click()
-
-
-def test_squares_of_one_colour_are_objects(model, open_on, stroke):
-    model.add_image(blocks(96), name="blocks")
-    dock = open_on(model, ScribblesWidget)
-    dock.new_strokes()
-    for number, corner in enumerate(((20, 10), (20, 70), (70, 10), (70, 70)), start=1):
-        stroke(dock, *corner, number, is_last=number == 4)
-    assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
-    assert "automatic: perceived colour, scale 13, 240 px" in dock.status.text
-    assert dock.status.text.startswith("converged")
 
 
 def test_another_image_or_method_begins_anew(dock, model, stroke):

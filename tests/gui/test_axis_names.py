@@ -6,8 +6,6 @@ import zarr
 from gui_cases import TIMEOUT, apply_to, stack
 from napari.components import ViewerModel
 
-import napari_saf as saf
-from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large
 from napari_saf._gui.layers.placement import world_affine
@@ -115,21 +113,6 @@ def maps_and_a_prototype_used_elsewhere(case):
     case.settle(prototypes)
 
 
-def what_dictionaries_make(case):
-    settings = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
-    learned = saf.PatchDictionary.learn([stack()[2]], **settings)
-    dock = case.open(DictionaryWidget)
-    for name in "ab":
-        path = case.folder / f"{name}.safetensors"
-        learned.save(path)
-        dock.load(path)
-        case.settle(dock)
-    dock.applying.apply()
-    case.settle(dock)
-    dock.compare()
-    case.settle(dock)
-
-
 def labels_in_tiles(case):
     zarr.save_array(str(case.folder / "stack.zarr"), stack())
     case.model.layers.clear()
@@ -165,11 +148,10 @@ def open_again(case):
 
 KINDS = [
     (results_of_a_volume, 2),
-    pytest.param(typical_pixels, 3, marks=pytest.mark.exhaustive),
+    (typical_pixels, 3),
     (strokes_results_and_all_that_follows_them, 5),
     (objects_a_line_and_tracks, 5),
     (maps_and_a_prototype_used_elsewhere, 4),
-    pytest.param(what_dictionaries_make, 5, marks=pytest.mark.exhaustive),
     (labels_in_tiles_of_a_project, 2),
     (strokes_and_results_of_a_project, 3),
 ]

@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, layer_of, stack
-from PIL import Image
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox
 
@@ -125,10 +124,10 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
 
 def test_what_was_exported_is_so_in_the_project(done, settle, monkeypatch):
     """Files are hashed in no thread that somebody waits for."""
-    session, threads, digest = done.workspace.session, [], hashlib.file_digest
+    session, threads, digest = done.workspace.session, set(), hashlib.file_digest
 
     def noting(*arguments):
-        threads.append(threading.current_thread())
+        threads.add(threading.current_thread())
         return digest(*arguments)
 
     monkeypatch.setattr(hashlib, "file_digest", noting)
@@ -136,8 +135,6 @@ def test_what_was_exported_is_so_in_the_project(done, settle, monkeypatch):
     done.start()
     settle(done)
     assert session.stage(session.model.entries[0]) == "exported"
-    results = [result.path.name for result in session.model.entries[0].results]
-    assert results and all((done.folder.path / name).exists() for name in results)
     assert threads and threading.main_thread() not in threads
 
 
@@ -159,20 +156,6 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     tick(qtbot, dock, "Numbered regions", checked=False)
     rows.setCurrentIndex(0)
     assert not least.isEnabled() and dock.choice.selection.min_pixels == 1
-
-
-def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
-    layer = viewer.add_labels(LABELS)
-    layer.show_selected_label = True
-    dock = export()
-    dock.choice.choose("masks", ".png")
-    dock.choice.choose("regions", "")
-    click_and_wait(qtbot, dock, dock.button)
-    with Image.open(tmp_path / "out" / "LABELS.labels.png") as image:
-        shown = np.asarray(image.convert("RGB"))
-    layer.show_selected_label = False
-    for k, label in ((1, 1), (3, 2)):
-        np.testing.assert_allclose(shown[0, k], 255 * layer.get_color(label)[:3], atol=0.6)
 
 
 def test_files_that_are_there_are_asked_about_and_stay_where_the_disk_fails(
@@ -307,9 +290,6 @@ def test_a_new_result_is_turned_to_with_its_recipe_but_no_other_labels(
     viewer.add_labels(np.ones((32, 32), int), name="painted")
     assert exporting.labels.layer.name == "blocks [SAF]"
     assert exporting.file_name.text() == "blocks_SAF" and exporting.applying.button.isEnabled()
-    exporting.choice.choose("recipe", True)
-    exporting.choice.choose("prototypes", ".csv")
-    assert exporting.choice.selection.recipe and exporting.choice.selection.prototypes == ".csv"
 
 
 def repeat(qtbot, dock, start=None):
@@ -357,12 +337,5 @@ def test_the_result_of_strokes_is_exported_and_not_the_strokes(viewer, export):
     entry = {"napari_saf": {"image": str(image.unique_id)}}
     result = viewer.add_labels(np.ones((32, 32), np.uint8), name="labels", metadata=entry)
     assert dock.labels.layer == result and not dock.status.text
-    viewer.layers.selection.active = strokes
-    viewer.layers.remove(result)
-    other = viewer.add_labels(np.ones((32, 32), np.uint8), name="others")
-    viewer.layers.move(1, 2)  # the strokes on top
-    viewer.layers.selection.active = strokes
-    again = export()
-    assert again.labels.layer == other
-    again.labels.choose(strokes)
-    assert again.status.text == ARE_STROKES
+    dock.labels.choose(strokes)
+    assert dock.status.text == ARE_STROKES

@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, layer_of, stack, table_texts
+from gui_cases import TIMEOUT, blocks, layer_of, table_texts
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -147,17 +147,6 @@ def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, 
     gc.collect()
     labels.visible = True
     assert points.visible
-
-
-def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):
-    viewer.add_image(stack(), name="stack")
-    dock = open_on(viewer, SegmentWidget)
-    dock.form.choose("slk")
-    dock.form.set_values({"n_clusters": 2})
-    viewer.dims.set_current_step(0, 3)
-    run(dock)
-    points = viewer.layers[-1]
-    np.testing.assert_allclose(points.data_to_world(points.data[0])[0], 3)
 
 
 def test_typical_pixels_and_shares_have_the_numbers_of_painted_labels(dock, viewer, run):

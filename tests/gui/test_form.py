@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from gui_cases import asked_for, blocks
 from napari.components import ViewerModel
-from qtpy.QtCore import Qt
 
 import napari_saf as saf
 from napari_saf._gui.forms.method_form import MethodForm
@@ -168,22 +167,3 @@ def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run):
     assert (result.labels == wanted).mean() > 0.98
     shown = next(layer for layer in viewer.layers if "[AF]" in layer.name)
     np.testing.assert_array_equal(shown.data, result.labels)
-
-
-@pytest.mark.parametrize("for_strokes", [True, False])
-def test_methods_with_a_caution_stand_last_under_a_heading_that_cannot_be_chosen(for_strokes):
-    methods = [*saf.METHODS.values()]
-    box = MethodForm(ViewerModel(), methods, for_strokes=for_strokes).box
-    assert set(box.values()) == set(methods)
-    headings = [k for k in range(box.count()) if not box.model().item(k).isEnabled()]
-    assert headings and headings[0] > 0
-    for row in range(box.count()):
-        if row not in headings:
-            box.setCurrentIndex(row)
-            caution = box.value.caution
-            if row > headings[0]:
-                above = max(k for k in headings if k < row)
-                assert caution.heading in box.itemText(above)
-                assert caution.reason in box.itemData(row, Qt.ItemDataRole.ToolTipRole)
-            elif caution is not None:
-                assert not for_strokes and not box.value().follows_seeds

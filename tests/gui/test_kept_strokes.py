@@ -135,6 +135,14 @@ def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
         paint(scribbles, 4, 1)
 
 
+def test_labels_of_another_size_are_no_start_for_strokes(model, scribbles):
+    scribbles.new_strokes()
+    scribbles.base.choose(model.add_labels(np.ones((7, 9), np.uint8), name="other"))
+    assert scribbles.status.is_error
+    assert "32 x 32" in scribbles.status.text and "7 x 9" in scribbles.status.text
+    assert set(scribbles.strokes.names) == {1, 2}
+
+
 def test_labels_that_a_run_replaced_come_back_by_undo_if_a_person_edited_them(
     model, scribbles, qtbot
 ):

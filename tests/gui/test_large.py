@@ -1,6 +1,5 @@
 """Large images in the app: parts on screen, strokes in regions, and everything in tiles."""
 
-import sys
 import threading
 from pathlib import Path
 
@@ -69,13 +68,6 @@ def whole_region(image):
     return ImageRegion(image, None, {}, (0, 1))
 
 
-def test_large_is_what_has_many_pixels_on_disk(model, image):
-    assert large.is_large(image)
-    assert not large.is_large(model.add_image(sheet(), rgb=True))
-    assert large.is_large(model.add_image(da.from_array(sheet()), rgb=True))
-    assert not large.is_large(model.add_image(da.from_array(sheet(64)), rgb=True))
-
-
 def test_a_part_lies_where_it_was_read_and_a_mask_is_cut_likewise(model, image, monkeypatch):
     look_at(model, 70, 100, 40)
     labels = model.add_labels(np.arange(SIDE**2).reshape(SIDE, SIDE), scale=(2, 2))
@@ -103,7 +95,11 @@ def test_a_part_lies_where_it_was_read_and_a_mask_is_cut_likewise(model, image, 
     np.testing.assert_allclose(region.placement.transform["scale"], 4)
 
 
-def wait_for_all(dock, qtbot):
+def label_all(dock, qtbot, path=None):
+    """Label everything into a folder, and wait."""
+    if path is not None:
+        dock.large.store.set_path(path)
+    dock.large.start()
     qtbot.waitUntil(lambda: not dock.large.is_busy, timeout=TIMEOUT)
 
 
@@ -130,9 +126,7 @@ def test_run_labels_what_is_on_screen_until_everything_is_labelled(
     assert result.labels.shape == part.data.shape and max(part.data.shape) <= 70
     origin = image.world_to_data(part.data_to_world((0, 0)))
     np.testing.assert_allclose(origin, 96 - 32, atol=1.5)
-    dock.large.store.set_path(tmp_path / "all.ome.zarr")
-    dock.large.start()
-    wait_for_all(dock, qtbot)
+    label_all(dock, qtbot, tmp_path / "all.ome.zarr")
     shown = [layer.name for layer in model.layers if layer.visible]
     assert not part.visible and shown == ["sheet", "all"]
 
@@ -156,19 +150,15 @@ def test_everything_is_labelled_and_gone_on_with(
 ):
     out = tmp_path / "m.ome.zarr"
     dock = open_on(model, SegmentWidget)
-    dock.large.store.set_path(out)
     pause_after(3, dock, monkeypatch)
-    dock.large.start()
-    wait_for_all(dock, qtbot)
+    label_all(dock, qtbot, out)
     assert "paused" in dock.large.status.text
     assert (tmp_path / "m.ome.zarr.journal").read_text().count("\n") == 1 + 3
 
     # as after a restart: another dock, with other settings
     other = open_on(model, SegmentWidget)
     other.input.scale.set_value(9)
-    other.large.store.set_path(out)
-    other.large.start()
-    wait_for_all(other, qtbot)
+    label_all(other, qtbot, out)
     assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
@@ -191,8 +181,7 @@ def test_other_settings_are_said_and_taken_when_started_anew(
     dock.large.store.set_path(tmp_path / "m.ome.zarr")
     with monkeypatch.context() as paused:
         pause_after(3, dock, paused)
-        dock.large.start()
-        wait_for_all(dock, qtbot)
+        label_all(dock, qtbot)
     assert dock.large.anew_button.isHidden()  # nothing was changed
     dock.input.scale.set_value(9)
     seen = threading.Event()
@@ -204,12 +193,11 @@ def test_other_settings_are_said_and_taken_when_started_anew(
     with monkeypatch.context() as paused:
         pause_after(2, dock, paused, seen)
         paused.setattr(dock.large.status, "show_progress", show)
-        dock.large.start()
-        wait_for_all(dock, qtbot)
+        label_all(dock, qtbot)
     assert not dock.large.anew_button.isHidden()
     first = dock.large.layer
     dock.large.anew_button.click()
-    wait_for_all(dock, qtbot)
+    qtbot.waitUntil(lambda: not dock.large.is_busy, timeout=TIMEOUT)
     assert dock.large.status.text.startswith("done") and dock.large.anew_button.isHidden()
     assert first not in model.layers and dock.large.layer in model.layers
     assert dock.large.layer.metadata["napari_saf"]["recipe"]["input"]["window"] == 9
@@ -221,14 +209,11 @@ def test_a_store_that_is_whole_is_shown_and_another_one_stays(
     out = tmp_path / "m.ome.zarr"
     dock = open_on(model, SegmentWidget)
     for _ in range(2):
-        dock.large.store.set_path(out)
-        dock.large.start()
-        wait_for_all(dock, qtbot)
+        label_all(dock, qtbot, out)
         assert dock.large.status.text.startswith("done")
         model.layers.remove(dock.large.layer)
     dock.input.scale.set_value(9)
-    dock.large.start()
-    wait_for_all(dock, qtbot)
+    label_all(dock, qtbot)
     assert dock.large.status.is_error and "choose another folder" in dock.large.status.text
 
 
@@ -246,9 +231,7 @@ def test_strokes_in_regions_teach_together(model, image, open_on, settle, qtbot,
             rows = np.arange(at, at + 4)
             dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
         settle(dock, 60)
-    dock.large.store.set_path(tmp_path / "m.ome.zarr")
-    dock.large.start()
-    wait_for_all(dock, qtbot)
+    label_all(dock, qtbot, tmp_path / "m.ome.zarr")
     labels = np.asarray(large.levels_of(dock.large.layer)[0])
     assert set(np.unique(labels)) == {1, 2, 3, 4}
     recipe = recipe_of(dock.large.layer)
@@ -301,33 +284,6 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     assert (tmp_path / "m.regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
 
 
-def test_a_table_of_a_mask_on_disk_can_be_stopped(
-    model, image, open_on, settle, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(_frame, "PART", 48**2)
-    begun, may_go_on = threading.Event(), threading.Event()
-    may_go_on.set()
-
-    def wait(block):
-        begun.set()
-        may_go_on.wait(TIMEOUT / 1000)
-        return block
-
-    ones = da.ones((SIDE, SIDE), dtype=np.uint8, chunks=48)
-    labels = ones.map_blocks(wait, dtype=np.uint8)
-    dock = open_on(model, ExportWidget)
-    dock.labels.choose(model.add_labels([labels, labels[::2, ::2]], multiscale=True, name="m"))
-    dock.folder.set_path(tmp_path / "out")
-    dock.panel.stop_button.clicked.connect(may_go_on.set)
-    begun.clear()
-    may_go_on.clear()
-    dock.start()
-    assert begun.wait(TIMEOUT / 1000)
-    dock.panel.stop_button.click()
-    settle(dock)
-    assert dock.status.text == "stopped: nothing was saved" and not [*(tmp_path / "out").iterdir()]
-
-
 @pytest.fixture
 def outlining(model, image, open_on, tmp_path, monkeypatch):
     """The Export dock on labels on disk, in many parts, that asks for outlines alone."""
@@ -355,19 +311,6 @@ def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
     np.testing.assert_array_equal(back.labels, saf.number_regions(labels))
     fractions = [fraction for fraction, _ in shown]
     assert len({*fractions}) > 16 and fractions == sorted(fractions) and fractions[-1] < 1
-
-
-def test_a_library_that_outlines_want_is_told_of_before_the_work(
-    outlining, settle, tmp_path, monkeypatch
-):
-    shown = []
-    monkeypatch.setitem(sys.modules, "shapely", None)
-    monkeypatch.setattr(outlining.panel, "show_task", shown.append)
-    outlining.choice.choose("outlines", ".geojson")
-    outlining.start()
-    settle(outlining)
-    assert outlining.status.is_error and "napari-saf[objects]" in outlining.status.text
-    assert not shown and not (tmp_path / "out").exists()
 
 
 def test_outlines_that_are_stopped_leave_nothing(outlining, settle, tmp_path, monkeypatch):
@@ -400,14 +343,17 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     """They are too large for its file, which has their folder."""
     dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
     model.open(str(tmp_path / "sheet.zarr" / "0"), plugin="napari")
-    dock.large.store.set_path(tmp_path / "m.ome.zarr")
-    dock.large.start()
-    wait_for_all(dock, qtbot)
+    label_all(dock, qtbot, tmp_path / "m.ome.zarr")
     labels = np.asarray(large.levels_of(dock.large.layer)[0])
-    project.save_to(tmp_path / "p")
-    settle(project)
-    (image,) = saf.load_project(tmp_path / "p.napari-saf").images
-    assert [one.path for one in image.results] == [tmp_path / "m.ome.zarr"] and not image.layers
+
+    def save(saved, name):
+        saved.save_to(tmp_path / name)
+        settle(saved)
+        (image,) = saf.load_project(tmp_path / f"{name}.napari-saf").images
+        assert [each.path for each in image.results] == [tmp_path / "m.ome.zarr"]
+        assert not image.layers
+
+    save(project, "p")
     second = ViewerModel()
     other = open_on(second, ProjectWidget)
     other.load(tmp_path / "p.napari-saf")
@@ -419,7 +365,4 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     assert not second.layers
     other.images.go_to(entry)
     assert len(second.layers) == 2
-    other.save_to(tmp_path / "q")
-    settle(other)
-    (again,) = saf.load_project(tmp_path / "q.napari-saf").images
-    assert [one.path for one in again.results] == [tmp_path / "m.ome.zarr"]
+    save(other, "q")

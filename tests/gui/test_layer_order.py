@@ -14,7 +14,6 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
 from napari_saf._gui.layers.view import insert_above, visibility_of
-from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
@@ -55,19 +54,6 @@ def scribble(open_on, model, settle, image):
     return dock
 
 
-def apply_to(dock, model, settle, image):
-    dock.applying.image.choose(image)
-    model.layers["above"].visible = True
-    dock.applying.apply()
-    settle(dock)
-    return dock
-
-
-def use_prototypes(open_on, model, settle, image):
-    segment(open_on, model, settle, model.layers["first"])
-    return apply_to(open_on(model, PrototypesWidget), model, settle, image)
-
-
 def apply_dictionary(open_on, model, settle, image):
     dock = open_on(model, DictionaryWidget)
     options = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
@@ -80,7 +66,7 @@ def apply_dictionary(open_on, model, settle, image):
     return dock
 
 
-WAYS = [segment, compare, scribble, use_prototypes, apply_dictionary]
+WAYS = [segment, compare, scribble, apply_dictionary]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
@@ -100,14 +86,6 @@ def test_results_of_all_docks_are_seen_on_their_image(open_on, model, settle, wa
     assert "above is hidden: it covered target" in dock.status.text
     strokes = [is_strokes(one) for one in own]
     assert strokes == sorted(strokes)
-
-
-def test_new_strokes_are_ready_to_be_painted_on_an_image_that_was_hidden(open_on, model):
-    image = model.add_image(blocks(), name="blocks")
-    image.visible = False
-    dock = open_on(model, ScribblesWidget)
-    dock.new_strokes()
-    assert image.visible and dock.strokes.layer.mode == "paint"
 
 
 def of(layer):
@@ -202,14 +180,3 @@ def test_layers_of_an_image_stay_together_in_any_sequence(model):
     for which, image in enumerate(images):
         expected += [image, *(one for _, one in sorted(added[which], key=lambda pair: pair[0]))]
     assert list(model.layers) == expected
-
-
-def test_annotations_of_a_person_stay_on_top_and_an_image_that_is_gone_moves_nothing(model):
-    image = model.add_image(blocks())
-    outlines, own = model.add_shapes(), model.add_labels(np.ones((32, 32), int))
-    layer = model.add_labels(np.ones((32, 32), int), metadata={METADATA_KEY: {}})
-    insert_above(model, layer, image)
-    assert list(model.layers) == [image, layer, outlines, own]
-    model.layers.remove(image)
-    insert_above(model, outlines, image)
-    assert list(model.layers) == [layer, outlines, own]

@@ -4,7 +4,6 @@ import csv
 import threading
 from types import SimpleNamespace
 
-import imageio.v3 as iio
 import napari
 import numpy as np
 import pytest
@@ -226,9 +225,7 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(
         dock.tools.cut(np.array([(row - 14, column), (row + 14, column)]))
         settle(dock)
         assert (dock.choices.split_form.read().neck == 0.5) is (count < 10)
-    by_hand = dock.tools.editor.corrections.is_by_hand[dock.layer.data]
     assert "10 corrections: 22 → 24 objects (Undo" in dock.status.text
-    assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
     correct(dock, "undo")
     assert dock.choices.split_form.read().neck == 0.5 and dock.tools.editor.numbers.size == 22
     correct(dock, "undo")
@@ -277,7 +274,7 @@ def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, c
     assert np.array_equal(np.bincount(layer.data.ravel()), sizes)
 
 
-def test_the_line_that_cuts_is_seen_while_it_is_drawn(dock, model, settle):
+def test_the_line_that_cuts_and_the_objects_may_be_removed_at_any_time(dock, model, settle):
     layer = split(dock, settle)
     dock.buttons["cut"].click()
     line = model.layers["cut line"]
@@ -287,25 +284,24 @@ def test_the_line_that_cuts_is_seen_while_it_is_drawn(dock, model, settle):
     next(steps)
     event.type, event.position = "mouse_move", layer.data_to_world((38, 20))
     next(steps)
-    assert np.allclose(line.data[0], [(2, 20), (38, 20)])
-    event.type = "mouse_release"
-    next(steps, None)
-    settle(dock)
-    assert not line.data and dock.table.model.rowCount() == 4
-    model.layers.remove(line)  # by the person
+    assert np.allclose(line.data[0], [(2, 20), (38, 20)])  # seen while it is drawn
+    model.layers.remove(line)
     drag(dock, (20, 66), (20, 94))
+    settle(dock)
     dock.buttons["cut"].click()
-    assert layer.mouse_pan and "cut line" not in model.layers
+    assert layer.mouse_pan and dock.table.model.rowCount() == 4
     dock.buttons["cut"].click()
     model.layers.remove(layer)
     assert "cut line" not in model.layers and not dock.buttons["cut"].isChecked()
+    assert dock.layer is None and dock.table.model.rowCount() == 0
+    assert not dock.buttons["save"].isEnabled()
+    model.layers.remove("cells")
+    assert not dock.buttons["split"].isEnabled()
 
 
-def test_files_of_all_kinds_have_the_objects_as_they_are(
-    dock, model, settle, correct, tmp_path, monkeypatch
-):
+def test_files_of_all_kinds_have_the_objects_as_they_are(dock, settle, correct, tmp_path):
     pytest.importorskip("shapely")
-    layer, asked = split(dock, settle), []
+    layer = split(dock, settle)
     correct(dock, "merge", 1, 2)
     for name in ("a.csv", "a.geojson", "a.json", "a.tif", "b"):
         dock.save_to(str(tmp_path / name))
@@ -318,14 +314,6 @@ def test_files_of_all_kinds_have_the_objects_as_they_are(
     dock.save_to(str(tmp_path / "nowhere" / "a.csv"))
     settle(dock)
     assert dock.status.is_error
-    monkeypatch.setattr(objects_dock, "ask_for_path", lambda *arguments: asked.append(arguments))
-    iio.imwrite(tmp_path / "cells.png", 20 * discs())
-    model.open(tmp_path / "cells.png", layer_type="image", plugin="napari")
-    dock.labels.choose(model.add_labels(discs(), name="cells [SAF]"))
-    settle(dock)
-    split(dock, settle)
-    dock.buttons["save"].click()
-    assert asked[0][2] == str(tmp_path / "cells.objects.csv")  # beside the image
 
 
 def test_other_labels_get_a_layer_of_their_own(dock, model, settle, correct):
@@ -387,19 +375,6 @@ def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(model, ope
     tracks = model.layers["volume [Tracks]"]
     assert len(np.unique(tracks.data[:, 0])) == 3 and len(tracks.data) == 9
     assert np.allclose(tracks.scale, (1, 0.5, 0.5))
-
-
-def test_a_layer_that_goes_takes_its_objects_along(window, open_dock, settle):
-    """In a window, which hands proxies of its layers to docks."""
-    window.add_labels(discs(), name="cells")
-    dock = open_dock(window, ObjectsWidget)
-    settle(dock)
-    split(dock, settle)
-    window.layers.remove("cells [Objects]")
-    assert dock.layer is None and dock.table.model.rowCount() == 0
-    assert not dock.buttons["save"].isEnabled()
-    window.layers.remove("cells")
-    assert not dock.buttons["split"].isEnabled()
 
 
 def test_the_table_is_sorted_and_filtered_by_measures(qtbot):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 import zarr
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import blocks, stack
 from label_cases import QUADRANTS
 from napari._app_model import get_app_model
 from napari.layers import Image, Labels
@@ -33,7 +33,6 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.placement import image_axes_of, image_region, squeezed_axes
 from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import LABELS_MARK, save_masks
 
@@ -95,26 +94,6 @@ def test_a_mask_comes_back_as_a_fresh_result(model, result, export, settle, suff
     assert export.status.text == f"opened {found.name} with names, recipe, prototypes"
 
 
-def test_what_comes_back_is_repeated_and_corrected_as_a_result(
-    model, result, export, settle, run, open_on
-):
-    found = reopen(export, settle, save(export, settle, ".png"))
-    other = model.add_image(blocks()[::-1], name="other")
-    export.applying.image.choose(other)
-    repeated = run(export, export.applying.apply)
-    problem = saf.Problem.from_image(other.data, **recipe_of(found).options.arguments())
-    expected = recipe_of(result).method.run(problem)
-    np.testing.assert_array_equal(repeated.labels, expected.labels)
-    prototypes = open_on(model, PrototypesWidget)
-    model.layers.selection.active = found
-    settle(prototypes)
-    segment = open_on(model, SegmentWidget)
-    segment.form.choose("af")
-    segment.form.prototypes_field.choose(found)
-    again = run(segment)
-    assert again is not None and (again.labels == found.data).mean() > 0.95
-
-
 def test_labels_of_a_slice_lie_where_they_did(model, open_on, run, settle, tmp_path):
     image = model.add_image(stack(), name="stack", scale=(3, 2, 2), translate=(5, 1, 0))
     assert run(open_on(model, SegmentWidget)) is not None
@@ -130,28 +109,6 @@ def test_labels_of_a_slice_lie_where_they_did(model, open_on, run, settle, tmp_p
     assert image_region(again, image) == image_region(labels, image) is not None
     assert image_axes_of(again) == image_axes_of(labels)
     assert squeezed_axes(again) == squeezed_axes(labels)
-
-
-def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
-    dock = open_on(model, ScribblesWidget)
-    dock.new_strokes()
-    strokes = dock.strokes.layer
-    for number, row in ((1, 4), (2, 20)):
-        strokes.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
-    dock.strokes.rename(2, "sky")
-    dock.strokes.set_color(2, (0.0, 0.5, 1.0))
-    qtbot.waitUntil(lambda: dock.result is not None and not dock.panel.is_busy, timeout=TIMEOUT)
-    settle(dock, 100)  # by then the last change of the strokes has begun its run
-    own = model.layers["blocks [from strokes]"]
-    export.labels.choose(own)
-    found = reopen(export, settle, save(export, settle, ".ome.zarr"))
-    np.testing.assert_array_equal(found.data, own.data)
-    assert class_names(found) == class_names(own) and "sky" in class_names(found).values()
-    np.testing.assert_allclose(colors_of(found, np.array([2]))[0, :3], (0, 0.5, 1), atol=1e-2)
-    taught, expected = recipe_of(found).prototypes, recipe_of(own).prototypes
-    assert taught.by_label().keys() == expected.by_label().keys()
-    np.testing.assert_array_equal(taught.vectors, expected.vectors)
-    assert points_of(found).keys() == points_of(own).keys()
 
 
 def test_regions_and_labels_of_a_person_come_back_as_such(model, result, export, settle, tmp_path):
