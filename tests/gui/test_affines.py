@@ -1,10 +1,9 @@
 """Results, tables, files and projects lie where their image lies, whatever its affine is."""
 
-import csv
-
 import numpy as np
 import pytest
 import tifffile
+from gui_cases import read_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from napari.components import ViewerModel
@@ -139,8 +138,7 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     dock.choice.choose("numbered", ".ome.zarr")
     dock.start()
     settle(dock)
-    with (tmp_path / "out" / "mask.regions.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(tmp_path / "out" / "mask.regions.csv")
     size = abs(np.linalg.det(world_affine(image)))
     np.testing.assert_allclose([float(row["area_um2"]) for row in rows], 100 * size, rtol=1e-8)
     assert [float(row["intensity_mean"]) for row in rows] == [10, 20]

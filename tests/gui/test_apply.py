@@ -1,7 +1,6 @@
 """Apply to image: what strokes taught labels other images alike by every way."""
 
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,20 +159,6 @@ def test_what_cannot_be_applied_to_an_image_is_told(taught, model, open_on, sett
     assert not export.applying.button.isEnabled()
     assert "prototypes for other images" in export.applying.button.toolTip()
     assert "prototypes for other images" in export.repeat.summary.text()
-
-
-def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, long_run, settle):
-    taught.automatic.setChecked(False)
-    taught.form.choose("af")
-    buttons = (taught.applying.button, taught.applying.save)
-    choose_files(taught.applying, Path("images"))
-    assert all(button.isEnabled() for button in buttons)
-    long_run(taught)
-    assert not any(button.isEnabled() for button in buttons)
-    assert all(BUSY in button.toolTip().lower() for button in buttons)
-    taught.panel.stop_button.click()
-    settle(taught)
-    assert all(button.isEnabled() for button in buttons)
 
 
 def test_files_in_the_way_are_named(taught, folder, settle):

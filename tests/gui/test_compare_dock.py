@@ -1,15 +1,13 @@
 """The Compare dock from click to grid, table, picture."""
 
-import csv
 import gc
-import threading
 import weakref
 
 import numpy as np
 import PIL.Image
 import pytest
-from gui_cases import TIMEOUT, blocks, stack, tooltips
-from qtpy.QtCore import QPoint, Qt, QTimer
+from gui_cases import TIMEOUT, blocks, read_table, stack, tooltips
+from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
@@ -50,14 +48,13 @@ def button(dock, words):
     return next(b for b in dock.findChildren(QPushButton) if b.text().startswith(words))
 
 
-def click(qtbot, widget):
+def click(widget):
     assert widget.isEnabled()
-    place = QPoint(12, widget.height() // 2)
-    qtbot.mouseClick(widget, Qt.MouseButton.LeftButton, pos=place)
+    widget.click()
 
 
 def run(qtbot, dock):
-    click(qtbot, button(dock, "Compare"))
+    click(button(dock, "Compare"))
     qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
 
@@ -99,7 +96,7 @@ def test_a_click_shows_all_results_side_by_side_while_their_image_is_chosen(comp
     assert not first.name_overlay.visible and first.opacity < 1
     compare.table.choose(0)
     assert [layer.visible for layer in results(viewer)] == [True, False]
-    click(qtbot, side_by_side)
+    click(side_by_side)
     assert grid.enabled and all(layer.visible for layer in results(viewer))
     image, kept = compare.input.image, (compare.table, compare.swatches)
     compare.input.choose(image=viewer.add_image(IMAGE[::-1], name="second"))
@@ -108,19 +105,6 @@ def test_a_click_shows_all_results_side_by_side_while_their_image_is_chosen(comp
     assert not any(part.isHidden() for part in kept) and button(compare, "Save …").isEnabled()
     viewer.layers.remove(image)
     assert not compare.status.text and all(part.isHidden() for part in kept)
-
-
-def test_a_table_of_two_parameters_is_shown_as_one(viewer, open_on, qtbot):
-    viewer.add_image(stack(n_slices=3, side=12), name="stack")
-    dock = open_on(viewer, CompareWidget)
-    dock.input.choose(extent="each")
-    dock.choice.rows[0].choose("window", "3, 5")
-    dock.choice.rows[1].choose("max_labels", "2, 3")
-    run(qtbot, dock)
-    assert viewer.canvas.grid.actual_shape(viewer.layers) == (2, 2)
-    recipes = [layer.metadata[METADATA_KEY]["recipe"] for layer in results(viewer)]
-    settings = [(each["input"]["window"], each["parameters"]["max_labels"]) for each in recipes]
-    assert settings == [((1, w, w), c) for w in (3, 5) for c in (2, 3)]  # windows in the plane
 
 
 def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkeypatch):
@@ -145,13 +129,12 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     for name in ("a", "b.csv"):
         path = str(tmp_path / name)
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, path=path: (path, ""))
-        click(qtbot, button(compare, "Save …"))
+        click(button(compare, "Save …"))
         qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
-    with (tmp_path / "b.csv").open(encoding="utf-8") as file:
-        assert [float(row["covering"]) for row in csv.DictReader(file)] == measured
+    assert [float(row["covering"]) for row in read_table(tmp_path / "b.csv")] == measured
 
 
 def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, open_on, qtbot):
@@ -189,9 +172,9 @@ def test_stop_keeps_results_that_are_complete(compare, open_on, qtbot, viewer):
     compare.choice.settings.choose(True)
     segment = open_on(viewer, SegmentWidget)
     segment.form.set_values({"stepper": "euler", "stepper.step": 1e-4, "stop.changed": 0.0})
-    click(qtbot, button(compare, "Compare"))
+    click(button(compare, "Compare"))
     qtbot.waitUntil(lambda: any("SAF" in layer.name for layer in viewer.layers), timeout=TIMEOUT)
-    click(qtbot, button(compare, "Stop"))
+    click(button(compare, "Stop"))
     qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     assert "stopped" in compare.status.text
     (kept,) = results(viewer)
@@ -233,52 +216,17 @@ def test_layers_may_go_at_any_time(compare, qtbot, viewer):
     run(qtbot, compare)
     viewer.layers.remove(results(viewer)[0])
     compare.table.choose(0)
-    click(qtbot, button(compare, "Side by side"))
-    click(qtbot, button(compare, "Side by side"))
+    click(button(compare, "Side by side"))
+    click(button(compare, "Side by side"))
     assert viewer.canvas.grid.enabled and len(results(viewer)) == 1
-    click(qtbot, button(compare, "Compare"))
+    click(button(compare, "Compare"))
     viewer.layers.remove("blocks")
     qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     assert not button(compare, "Compare").isEnabled() and "no image" in compare.status.text
 
 
-@pytest.fixture
-def all_at_once(compare):
-    """Run a comparison of which all results have come before any is shown."""
-
-    def run_to_end():
-        compare.choice.rows[0].choose("stop.max_steps", "1, 2, 3, 4, 5")
-        compare.start()
-        for thread in threading.enumerate():
-            if thread.name == "napari-saf run":
-                thread.join()
-
-    return run_to_end
-
-
-@pytest.mark.parametrize("end", ["dock", "results"])
-def test_what_ends_while_results_are_shown(compare, all_at_once, qtbot, viewer, end):
-    def end_midway(event):
-        if len(results(viewer)) == 3:
-            viewer.layers.events.inserted.disconnect(end_midway)
-            QTimer.singleShot(0, ended)
-
-    def ended():
-        if end == "dock":
-            compare.shut_down()
-        for layer in results(viewer) if end == "results" else [viewer.layers[0]]:
-            viewer.layers.remove(layer)
-
-    viewer.layers.events.inserted.connect(end_midway)
-    all_at_once()
-    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
-    qtbot.wait(50)
-    assert not compare.panel.is_busy and len(results(viewer)) < 5
-    assert not viewer.canvas.grid.enabled or end != "dock"
-
-
 def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(compare, qtbot):
-    click(qtbot, button(compare, "Compare"))
+    click(button(compare, "Compare"))
     layers = weakref.ref(compare.results)
     compare.shut_down()
     gc.collect()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, choose_files, stack
+from gui_cases import ENDLESS, TIMEOUT, blocks
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
@@ -109,18 +109,6 @@ def test_atoms_of_texture_are_learned_of_several_images_together(model, dock, ru
     assert model.layers["turned [rebuilt]"].data.shape == (50, 30)
 
 
-def test_of_a_stack_the_slice_on_screen_is_learned(model, dock, run, settle):
-    model.layers.clear()
-    model.add_image(stack(), name="stack")
-    model.dims.set_point(0, 2)
-    result = run(dock)
-    settle(dock)
-    assert result.labels.shape == (16, 16)
-    (layer,) = named(model, "dictionary")
-    assert layer.data.shape == (1, 16, 16)
-    np.testing.assert_allclose(layer.translate, (2, 0, 0))
-
-
 def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, run, apply, settle):
     model.layers.clear()
     planes = np.moveaxis(blocks().astype(float), -1, 0)
@@ -203,16 +191,6 @@ def test_a_click_on_an_atom_shows_where_it_is_used(full, model, apply, click, se
     model.layers.selection.active = layer
     click(full, 1)
     assert layer.visible
-
-
-def test_atoms_are_chosen_on_the_map(full, qtbot, click):
-    qtbot.mouseClick(full.atoms.show_map, LEFT)
-    view = full.atoms.view
-    view.resize(300, 250)
-    atom_id = click(full, 0)
-    assert view.selected == {atom_id}
-    corners = np.array([(view.center_of(k).x(), view.center_of(k).y()) for k in range(2)])
-    assert np.ptp(corners, axis=0).any()
 
 
 def test_dropped_atoms_come_back_and_the_last_cannot_be_dropped(
@@ -314,17 +292,3 @@ def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, s
     np.testing.assert_allclose(layer.data, errors[1] - errors[0], atol=1e-5)
     for each in expected:
         assert f"{each.psnr:.1f} dB" in full.status.text
-
-
-def test_a_folder_is_worked_off(full, tmp_path, apply):
-    source, results = tmp_path / "in", tmp_path / "out"
-    source.mkdir()
-    for k in range(2):
-        np.save(source / f"image{k}.npy", stripes(seed=k))
-    (source / "broken.npy").write_bytes(b"nothing")
-    choose_files(full.applying, source, results)
-    apply(full)
-    assert "2 of 3 images done" in full.status.text and "broken.npy" in full.status.text
-    assert len(list(results.glob("*.labels*"))) == 2
-    apply(full)
-    assert "2 skipped" in full.status.text

@@ -11,7 +11,6 @@ import pytest
 from gui_cases import blocks, stack
 from napari.layers import Labels
 from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
 from napari_saf._gui.compare.dock import CompareWidget
@@ -264,13 +263,11 @@ def test_sizes_that_are_not_offered_can_be_typed_and_even_scales_become_odd(view
     qtbot.addWidget(chosen.features)
     sizes = box.values()
     for typed, side in (
-        ("300", 300),
         ("0077 px", 77),
         ("full", None),
         ("Auto", "auto"),
         ("0", 240),
         ("large", 240),
-        (" ", 240),
     ):
         chosen.choose(max_side=240)
         box.lineEdit().selectAll()
@@ -279,8 +276,6 @@ def test_sizes_that_are_not_offered_can_be_typed_and_even_scales_become_odd(view
         assert box.value == chosen.read().options.max_side == side, typed
     chosen.choose(max_side=77)
     assert chosen.read().options.max_side == 77 and {*sizes, 77} <= set(box.values())
-    qtbot.addWidget(chosen.scale)
-    chosen.scale.set_value(8)
-    assert chosen.scale.value == 9
-    chosen.scale.findChild(QSlider).setValue(3)
-    assert chosen.scale.value == 7
+    for width, value in ((8, 9), (0, 1)):
+        chosen.scale.set_value(width)
+        assert chosen.scale.value == value

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks, stack
 
-import napari_saf as saf
 from napari_saf._gui.compare.dock import CompareWidget
-from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
 from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -54,25 +52,12 @@ def scribble(open_on, model, settle, image):
     return dock
 
 
-def apply_dictionary(open_on, model, settle, image):
-    dock = open_on(model, DictionaryWidget)
-    options = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
-    saf.PatchDictionary.learn([blocks()], **options).save(apply_dictionary.path)
-    dock.load(apply_dictionary.path)
-    settle(dock)
-    dock.applying.image.choose(image)
-    dock.applying.apply()
-    settle(dock)
-    return dock
-
-
-WAYS = [segment, compare, scribble, apply_dictionary]
+WAYS = [segment, compare, scribble]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
-def test_results_of_all_docks_are_seen_on_their_image(open_on, model, settle, way, tmp_path):
+def test_results_of_all_docks_are_seen_on_their_image(open_on, model, settle, way):
     """Of an image that was hidden, between two others."""
-    apply_dictionary.path = tmp_path / "colours.safetensors"
     layers = [model.add_image(blocks(), name=name) for name in ("first", "target", "above")]
     target, above = layers[1:]
     target.visible = False

@@ -1,16 +1,14 @@
 """Classes of objects in the Objects dock: clicked, shown, suggested, undone, saved."""
 
-import csv
-
 import numpy as np
 import pytest
+from gui_cases import read_table
 
 import napari_saf as saf
 from napari_saf._gui.layers.metadata import CLASSES_KEY
 from napari_saf._gui.objects import classes as section
 from napari_saf._gui.objects.classes import COLORS
 from napari_saf._gui.objects.dock import ObjectsWidget
-from napari_saf._gui.objects.learning import ClassClicks
 
 pytestmark = pytest.mark.gui
 N = 12
@@ -151,8 +149,7 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     for name in ("a.csv", "a.geojson"):
         dock.save_to(str(tmp_path / name))
         settle(dock)
-    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
-        assert [row["class"] for row in csv.DictReader(file)].count("large") == 4
+    assert [row["class"] for row in read_table(tmp_path / "a.csv")].count("large") == 4
     back = saf.load_objects(tmp_path / "a.geojson", dock.layer.data.shape)
     assert sorted(back.names.values()) == ["class 1", "large"]
     path = tmp_path / "a.classes.json"
@@ -244,19 +241,3 @@ def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     settle(dock, 50)
     assert int(numbers[1, 3]) not in dock.classes.clicks
     assert dock.classes.clicks[int(numbers[2, 3])] == 2
-
-
-def test_steps_back_of_clicks():
-    state = ClassClicks()
-    assert [state.add(), state.add()] == [1, 2]
-    state.click("a", [3, 4], 1)
-    state.click("b", [4], 2)
-    state.click("a", [4], 2)
-    assert state.clicks == {"a": {3: 1, 4: 2}, "b": {4: 2}} and state.of_class(2) == 2
-    state.click("a", [4], 2)  # again: no class
-    assert state.clicks["a"] == {3: 1}
-    for _ in range(3):
-        state.undo()
-    assert state.clicks == {"a": {3: 1, 4: 1}} and state.can_undo
-    state.forget("a")
-    assert not state.clicks and not state.can_undo
