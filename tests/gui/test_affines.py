@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import tifffile
 from gui_cases import read_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from napari.components import ViewerModel
 from napari.layers import Image, Labels
 from scipy.spatial.transform import Rotation
 
@@ -14,7 +12,6 @@ import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.placement import image_region, place, steps_of, world_affine
 from napari_saf._gui.layers.reader import read_layer
-from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 
 pytestmark = [
@@ -156,47 +153,6 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     np.testing.assert_allclose(stored.origin or (0, 0), first, atol=1e-9)
     np.testing.assert_allclose(stored.scale, steps_of(labels).sizes)
     assert stored.units == ("micrometer", "micrometer")
-
-
-def test_a_project_keeps_where_image_strokes_and_labels_lie(model, open_on, settle, tmp_path):
-    lying = {"scale": (0.5, 0.25), "shear": [0.5]}
-    for stem in "ab":
-        tifffile.imwrite(tmp_path / f"{stem}.tif", MASK * 9)
-    dock = open_on(model, ProjectWidget)
-    dock.images.add_files([tmp_path / "a.tif", tmp_path / "b.tif"])
-    settle(dock)
-    image = model.layers[0]
-    for key, value in (lying | {"units": ("um", "um"), "axis_labels": ("q", "r")}).items():
-        setattr(image, key, value)
-    scribbles = open_on(model, ScribblesWidget)
-    scribbles.buttons["new_strokes"].click()
-    strokes = scribbles.strokes.layer
-    strokes.data_setitem((np.array([5, 6]), np.array([6, 6])), 1)
-    model.add_labels(MASK, name="a mask", **PLANES["by all"])  # where another program has it
-    before = {layer.name: world_affine(layer) for layer in model.layers}
-    assert len(before) == 3
-
-    def check(viewer):
-        now = {layer.name: world_affine(layer) for layer in viewer.layers}
-        assert now.keys() == before.keys()
-        for own, affine in now.items():
-            np.testing.assert_allclose(affine, before[own], atol=1e-9, err_msg=own)
-        assert [str(one) for one in viewer.layers[0].units] == ["micrometer"] * 2
-        assert viewer.layers[0].axis_labels == ("q", "r")
-
-    dock.images.go_to_next()
-    settle(dock)
-    assert len(model.layers) == 1
-    dock.images.go_to_next()
-    settle(dock)
-    check(model)
-    dock.save_to(tmp_path / "one.napari-saf")
-    settle(dock)
-    again = ViewerModel()
-    other = open_on(again, ProjectWidget)
-    other.load(tmp_path / "one.napari-saf")
-    settle(other)
-    check(again)
 
 
 def test_levels_and_channels_lie_on_a_turned_image():

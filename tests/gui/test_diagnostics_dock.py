@@ -224,13 +224,12 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     assert diagnostics.recorded is None and not diagnostics.runs
 
 
-def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_run, qtbot):
+def test_opened_and_closed_while_running(viewer, dock, open_on, long_run, qtbot):
     long_run(dock)
     assert dock.controller.run.recording is None
-    diagnostics = open_dock(viewer, DiagnosticsWidget)
+    diagnostics = open_on(viewer, DiagnosticsWidget)
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording) > 2, timeout=TIMEOUT)
     recording = weakref.ref(diagnostics.recorded.recording)
-    viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
     assert dock.controller.run.recording is None
     stop(qtbot, dock)
