@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+import types
+
 import npe2
 import numpy as np
 import pytest
@@ -10,7 +15,7 @@ from monkey import dock_names
 from napari.layers import Image, Labels, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
-from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QUrl
+from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QTimer, QUrl
 from qtpy.QtGui import QEnterEvent, QOpenGLContext
 from qtpy.QtWidgets import (
     QAbstractButton,
@@ -29,6 +34,7 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
+from napari_saf import _gui
 from napari_saf._gui.docks.help import HelpPage, page_path
 from napari_saf.errors import FormatError
 
@@ -267,3 +273,23 @@ def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot):
     canvas.doneCurrent()
     viewer.layers.remove(layers[1])
     assert current[1] is None
+
+
+def test_libraries_of_the_first_dock_are_loaded_while_the_window_lives(viewer, monkeypatch):
+    loaded, ticks, timer = [], [], QTimer(interval=10)
+
+    def load(name):
+        loaded.append((name, threading.current_thread() is threading.main_thread()))
+        time.sleep(0.1)
+        return types.SimpleNamespace(SegmentWidget=QWidget)
+
+    monkeypatch.delitem(sys.modules, "napari_saf._gui.segment.dock")
+    monkeypatch.setattr(_gui.importlib, "import_module", load)
+    viewer.window._qt_window.show()
+    timer.timeout.connect(lambda: ticks.append(len(loaded)))
+    timer.start()
+    assert _gui.SegmentWidget is QWidget
+    timer.stop()
+    *others, last = loaded
+    assert ("torch", False) in others and not any(is_main for _, is_main in others)
+    assert last == ("napari_saf._gui.segment.dock", True) and len(ticks) > 3

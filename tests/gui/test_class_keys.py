@@ -41,6 +41,10 @@ def test_keys_go_through_the_classes_and_names_are_typed(dock, qtbot):
     assert press(Qt.Key.Key_Period) == 3
     qtbot.keyClick(table, Qt.Key.Key_Up)
     assert table.selected() == [strokes.selected_label] == [2]
+    lock = table.visualRect(table.model().index(0, 3)).center()
+    for locked in ({1}, set()):
+        qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
+        assert table.selected() == [2] and table.locked == locked
     # typing on the name of a class renames it; other keys still go through the classes
     name = table.visualRect(table.model().index(0, 1)).center()
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=name)

@@ -84,7 +84,9 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
 
+    picture = diagnostics.plot.grab().toImage()
     slide(qtbot, diagnostics, 3)
+    assert diagnostics.plot.grab().toImage() != picture  # the cursor moved
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics.description.text()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks
+from gui_cases import ENDLESS, TIMEOUT, blocks, choose_files
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
@@ -193,6 +193,18 @@ def test_a_click_on_an_atom_shows_where_it_is_used(full, model, apply, click, se
     assert layer.visible
 
 
+def test_atoms_are_zoomed_explained_and_chosen_on_the_map(full, qtbot, click):
+    view = full.atoms.view
+    assert view.tooltip(0).startswith("atom 1: ")
+    gap = view.center_of(1).x() - view.center_of(0).x()
+    full.atoms.zoom.setValue(80)
+    assert view.center_of(1).x() - view.center_of(0).x() > gap
+    qtbot.mouseClick(full.atoms.show_map, LEFT)
+    view.resize(300, 250)
+    atom_id = click(full, 0)
+    assert view.selected == {atom_id}
+
+
 def test_dropped_atoms_come_back_and_the_last_cannot_be_dropped(
     full, model, apply, click, qtbot, settle
 ):
@@ -292,3 +304,13 @@ def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, s
     np.testing.assert_allclose(layer.data, errors[1] - errors[0], atol=1e-5)
     for each in expected:
         assert f"{each.psnr:.1f} dB" in full.status.text
+
+
+def test_a_folder_is_worked_off(full, tmp_path, apply):
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "image.npy", stripes(seed=1))
+    (tmp_path / "in" / "broken.npy").write_bytes(b"nothing")
+    choose_files(full.applying, tmp_path / "in", tmp_path / "out")
+    apply(full)
+    assert "1 of 2 images done" in full.status.text and "broken.npy" in full.status.text
+    assert len(list((tmp_path / "out").glob("*.labels*"))) == 1

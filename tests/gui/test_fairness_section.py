@@ -88,8 +88,8 @@ def test_a_solution_of_the_trade_off_is_shown_until_the_next_run(viewer, fair, q
     plot, layer = fair.fairness, viewer.layers[-1]
     points = plot.trade_off.points
     np.testing.assert_array_equal(layer.data, points[-1].segmentation.labels)
-    across = np.diff(plot.places[:, 0])
-    assert (across >= 0).all() and across.any()  # from plain to fair, as the slider runs
+    errors = np.diff(plot.places[:, 0])
+    assert (errors <= 0).all() and errors.any()  # from plain to fair, as the slider runs
     plot.slider.setValue(3)
     np.testing.assert_array_equal(layer.data, points[3].segmentation.labels)
     recipe = layer.metadata[METADATA_KEY]["recipe"]

@@ -188,6 +188,11 @@ def test_bad_input_and_faults_are_told_and_the_app_goes_on(viewer, dock, run, mo
     ):
         dock.input.choose(**choice)
         refused(words)
+    dock.form.choose("fair")
+    dock.form.fields["proportions"].control.setText("a half")
+    dock.start()
+    assert dock.status.is_error and "a half" in dock.status.text
+    dock.form.choose("saf")
     with monkeypatch.context() as patch:
         patch.setattr("napari_saf.device.free_memory", lambda: 1000)
         refused("not enough memory", "fewer labels")

@@ -10,6 +10,7 @@ import pytest
 from gui_cases import blocks, stack
 
 from napari_saf._gui.compare.dock import CompareWidget
+from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
 from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -52,7 +53,21 @@ def scribble(open_on, model, settle, image):
     return dock
 
 
-WAYS = [segment, compare, scribble]
+def apply_dictionary(open_on, model, settle, image):
+    dock = open_on(model, DictionaryWidget)
+    options = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
+    dock.form.set_values(options)
+    dock.images.choose([image])
+    dock.start()
+    settle(dock)
+    model.layers["above"].visible = True
+    dock.applying.image.choose(image)
+    dock.applying.apply()
+    settle(dock)
+    return dock
+
+
+WAYS = [segment, compare, scribble, apply_dictionary]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])

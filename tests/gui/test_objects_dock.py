@@ -291,9 +291,11 @@ def test_the_line_that_cuts_and_the_objects_may_be_removed_at_any_time(dock, mod
     assert not dock.buttons["split"].isEnabled()
 
 
-def test_files_of_all_kinds_have_the_objects_as_they_are(dock, settle, correct, tmp_path):
+def test_files_of_all_kinds_have_the_objects_as_they_are(
+    dock, settle, correct, tmp_path, monkeypatch
+):
     pytest.importorskip("shapely")
-    layer = split(dock, settle)
+    layer, asked = split(dock, settle), []
     correct(dock, "merge", 1, 2)
     for name in ("a.csv", "a.geojson", "a.json", "a.tif", "b"):
         dock.save_to(str(tmp_path / name))
@@ -306,6 +308,9 @@ def test_files_of_all_kinds_have_the_objects_as_they_are(dock, settle, correct, 
     dock.save_to(str(tmp_path / "nowhere" / "a.csv"))
     settle(dock)
     assert dock.status.is_error
+    monkeypatch.setattr(objects_dock, "ask_for_path", lambda *arguments: asked.append(arguments))
+    dock.buttons["save"].click()
+    assert asked[0][2].endswith("cells.objects.csv")
 
 
 def test_other_labels_get_a_layer_of_their_own_and_each_goes_on_with_it(
