@@ -93,7 +93,7 @@ def test_a_solution_of_the_trade_off_is_shown_until_the_next_run(viewer, fair, q
     plot.slider.setValue(3)
     np.testing.assert_array_equal(layer.data, points[3].segmentation.labels)
     recipe = layer.metadata[METADATA_KEY]["recipe"]
-    assert recipe["parameters"]["fairness_weight"] == points[3].weight
+    assert recipe["parameters"] == points[3].segmentation.recipe["parameters"]
     plot.choose(0)  # before and after are the same
     for row in table_texts(plot.table)[:-1]:
         for text in row:
