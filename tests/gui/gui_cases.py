@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 from qtpy.QtCore import Qt
 
@@ -39,6 +41,12 @@ def stack(n_slices: int = 5, side: int = 16) -> np.ndarray:
     )
     noise = np.random.default_rng(1).normal(0, 0.05, grid.shape[1:])
     return (np.where((grid**2).sum(axis=0) < 20, 0.8, 0.2) + noise).astype(np.float32)
+
+
+def read_table(path):
+    """Return the rows of a CSV file."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def rename(table, number, name):

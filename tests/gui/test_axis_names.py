@@ -6,9 +6,6 @@ import zarr
 from gui_cases import TIMEOUT, apply_to, stack
 from napari.components import ViewerModel
 
-import napari_saf as saf
-from napari_saf._gui.compare.dock import CompareWidget
-from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large
 from napari_saf._gui.layers.placement import world_affine
@@ -68,10 +65,6 @@ class Case:
         return dock
 
 
-def results_of_a_slice(case):
-    case.run()
-
-
 def results_of_a_volume(case):
     dock = case.open(SegmentWidget)
     dock.input.choose(extent="volume")
@@ -87,15 +80,11 @@ def typical_pixels(case):
     case.settle(dock)
 
 
-def strokes_results_uncertainty_and_a_spot(case):
+def strokes_results_and_all_that_follows_them(case):
     dock = case.paint()
     dock.uncertainty.click()
     dock.buttons["suggest"].click()
     case.settle(dock)
-
-
-def results_of_other_images(case):
-    dock = case.paint()
     other = case.model.add_image(stack()[::-1], name="other", **TURNED, **AXES)
     apply_to(dock, other)
     case.settle(dock)
@@ -115,42 +104,13 @@ def objects_a_line_and_tracks(case):
     dock.canvas.draw_lines(True)
 
 
-def probability_maps(case):
+def maps_and_a_prototype_used_elsewhere(case):
     case.run()
-    dock = case.open(ExportWidget)
-    dock.maps.button.click()
-    case.settle(dock)
-
-
-def a_prototype_used_elsewhere(case):
-    case.run()
-    dock = case.open(PrototypesWidget)
-    case.settle(dock)
-    apply_to(dock, case.image)
-    case.settle(dock)
-
-
-def a_comparison(case):
-    dock = case.open(CompareWidget)
-    dock.choice.rows[0].choose("max_labels", "2, 3")
-    dock.choice.rows[1].choose(None)
-    dock.start()
-    case.qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
-
-
-def what_dictionaries_make(case):
-    settings = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
-    learned = saf.PatchDictionary.learn([stack()[2]], **settings)
-    dock = case.open(DictionaryWidget)
-    for name in "ab":
-        path = case.folder / f"{name}.safetensors"
-        learned.save(path)
-        dock.load(path)
-        case.settle(dock)
-    dock.applying.apply()
-    case.settle(dock)
-    dock.compare()
-    case.settle(dock)
+    export, prototypes = case.open(ExportWidget), case.open(PrototypesWidget)
+    export.maps.button.click()
+    case.settle(export)
+    apply_to(prototypes, case.image)
+    case.settle(prototypes)
 
 
 def labels_in_tiles(case):
@@ -187,17 +147,11 @@ def open_again(case):
 
 
 KINDS = [
-    pytest.param(results_of_a_slice, 2, marks=pytest.mark.exhaustive),
     (results_of_a_volume, 2),
-    pytest.param(typical_pixels, 3, marks=pytest.mark.exhaustive),
-    (strokes_results_uncertainty_and_a_spot, 5),
-    (results_of_other_images, 5),
+    (typical_pixels, 3),
+    (strokes_results_and_all_that_follows_them, 5),
     (objects_a_line_and_tracks, 5),
-    (probability_maps, 3),
-    (a_prototype_used_elsewhere, 3),
-    pytest.param(a_comparison, 3, marks=pytest.mark.exhaustive),
-    pytest.param(what_dictionaries_make, 5, marks=pytest.mark.exhaustive),
-    pytest.param(labels_in_tiles, 2, marks=pytest.mark.exhaustive),
+    (maps_and_a_prototype_used_elsewhere, 4),
     (labels_in_tiles_of_a_project, 2),
     (strokes_and_results_of_a_project, 3),
 ]

@@ -23,7 +23,7 @@ def dock(viewer, qtbot):
     return dock
 
 
-def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qtbot):
+def test_keys_go_through_the_classes_and_names_are_typed(dock, qtbot):
     strokes = dock.input.strokes
     assert strokes.selected_label == 3
 
@@ -33,12 +33,10 @@ def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qt
 
     assert [press(Qt.Key.Key_Period) for _ in range(4)] == [1, 2, 3, 1]
     assert [press(Qt.Key.Key_Comma) for _ in range(2)] == [3, 2]
-    dock.status.reset("")
-    QTest.keyClick(dock, Qt.Key.Key_S, Qt.KeyboardModifier.ShiftModifier)
-    assert "paint a few pixels of class 1" in dock.status.text
-    dock.status.reset("")
-    QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
-    assert "paint a few pixels of class 1" in dock.status.text
+    for key in (Qt.Key.Key_S, Qt.Key.Key_R):
+        dock.status.reset("")
+        QTest.keyClick(dock, key, Qt.KeyboardModifier.ShiftModifier)
+        assert "paint a few pixels of class 1" in dock.status.text
     table = dock.classes
     assert press(Qt.Key.Key_Period) == 3
     qtbot.keyClick(table, Qt.Key.Key_Up)
@@ -46,15 +44,8 @@ def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qt
     lock = table.visualRect(table.model().index(0, 3)).center()
     for locked in ({1}, set()):
         qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
-        assert table.selected() == [strokes.selected_label] == [2]
-        assert table.locked == locked
-    qtbot.mouseClick(table.viewport(), Qt.MouseButton.RightButton, pos=lock)
-    assert not table.locked
-
-
-def test_typing_on_the_name_of_a_class_renames_it(dock, qtbot):
-    """After a click on a row the keys of the dock still go through the classes."""
-    strokes, table = dock.input.strokes, dock.classes
+        assert table.selected() == [2] and table.locked == locked
+    # typing on the name of a class renames it; other keys still go through the classes
     name = table.visualRect(table.model().index(0, 1)).center()
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=name)
     assert strokes.selected_label == 1

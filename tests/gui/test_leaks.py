@@ -13,6 +13,7 @@ from qtpy.compat import isalive
 from qtpy.QtCore import QEvent
 from qtpy.QtWidgets import QApplication, QWidget
 
+from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.docks.base import DockLifetime
 
 pytestmark = pytest.mark.gui
@@ -29,6 +30,9 @@ def prepare(dock):
     """Give a dock what it needs for a short run."""
     if hasattr(dock, "form"):
         dock.form.set_values({"stop.max_steps": 5, "max_iterations": 2, "n_atoms": 3})
+    if isinstance(dock, CompareWidget):
+        dock.choice.rows[0].choose("max_labels", "2, 3")
+        dock.choice.rows[1].choose(None)
     if hasattr(dock, "new_strokes"):
         dock.follow.setChecked(False)
         dock.new_strokes()

@@ -1,16 +1,14 @@
 """Classes of objects in the Objects dock: clicked, shown, suggested, undone, saved."""
 
-import csv
-
 import numpy as np
 import pytest
+from gui_cases import read_table
 
 import napari_saf as saf
-from napari_saf._gui.layers.metadata import CLASSES_KEY, OBJECTS_KEY
+from napari_saf._gui.layers.metadata import CLASSES_KEY
 from napari_saf._gui.objects import classes as section
 from napari_saf._gui.objects.classes import COLORS
 from napari_saf._gui.objects.dock import ObjectsWidget
-from napari_saf._gui.objects.learning import ClassClicks
 
 pytestmark = pytest.mark.gui
 N = 12
@@ -69,35 +67,26 @@ def teach(dock, settle):
 TRUE = [2 if k % 3 == 0 else 1 for k in range(N)]
 
 
-def test_clicks_give_all_objects_a_class_a_colour_and_columns(dock, settle):
+def test_clicks_teach_all_objects_a_class_and_are_taken_back(dock, settle):
+    click(dock, 4)  # no class is chosen yet
+    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.clicks
+    assert not dock.classes.buttons["suggest"].isEnabled()
     teach(dock, settle)
     assert classes_of(dock) == TRUE
     table = dock.table.model.table
-    own = dict(zip(table["object"].tolist(), table["class"], strict=True))
-    assert [own[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
+    names = dict(zip(table["object"].tolist(), table["class"], strict=True))
+    assert [names[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
     assert (table["class_uncertainty"] <= 1).all()
     for k in range(N):
         shown = dock.layer.colormap.map(number_of(dock, k))
         assert np.allclose(shown[:3], COLORS[TRUE[k] - 1], atol=0.01)
     texts = [[dock.classes.table.item(row, c).text() for c in range(3)] for row in (0, 1)]
     assert texts == [["class 1", "2", "8"], ["class 2", "2", "4"]]
-    assert "%" in dock.classes.text.text()
-
-
-def test_clicks_choose_objects_where_no_class_is_chosen(dock, settle):
-    click(dock, 4)
-    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.clicks
-    teach(dock, settle)
-    dock.classes.choose_label(0)
-    click(dock, 5)
-    assert dock.table.selected == [number_of(dock, 5)]
-    assert number_of(dock, 5) not in dock.classes.clicks
-
-
-def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
-    teach(dock, settle)
+    dock.classes.buttons["suggest"].click()
+    known = dock.classes.classified
+    assert dock.table.selected == [known.numbers[known.uncertainty.argmax()]]
     before = dict(dock.classes.clicks)
-    click(dock, 4)  # a small one as class 2
+    click(dock, 4)  # a small object as class 2
     settle(dock)
     assert classes_of(dock)[4] == 2
     dock.classes.buttons["undo"].click()
@@ -105,38 +94,32 @@ def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
     assert dock.classes.clicks == before and classes_of(dock) == TRUE
 
 
-def test_keys_choose_classes_while_the_section_is_open(dock, settle):
-    keys = dock.layer.keymap
-    assert not any(str(key) == "3" for key in keys)
+def test_keys_choose_classes_while_the_section_is_open_and_a_lasso_gives_many_theirs(dock):
+    def has_key(text):
+        return any(str(key) == text for key in dock.layer.keymap)
+
+    assert not has_key("3")
     dock.class_layers.fold.expand(animate=False)
     for number in (1, 2):
-        dock.layer.keymap[next(key for key in keys if str(key) == str(number))](dock.layer)
+        keys = dock.layer.keymap
+        keys[next(key for key in keys if str(key) == str(number))](dock.layer)
     assert dock.classes.state.names == {1: "class 1", 2: "class 2"} and dock.classes.label == 2
     dock.class_layers.fold.collapse(animate=False)
-    assert dock.classes.label is None and not any(str(key) == "3" for key in dock.layer.keymap)
-
-
-def test_a_lasso_gives_many_objects_a_class(dock, settle):
+    assert dock.classes.label is None and not has_key("3")
     dock.classes.choose_label(1)
     dock.classes.buttons["lasso"].click()
     dock.canvas.drawn.emit(np.array([(0, 19), (0, 60), (19, 60), (19, 19)], float))
-    expected = {number_of(dock, 1), number_of(dock, 2)}
-    assert {*dock.classes.clicks} == expected
+    assert {*dock.classes.clicks} == {number_of(dock, 1), number_of(dock, 2)}
     dock.classes.choose_label(0)  # ends it
-    assert not dock.classes.is_lasso and "cut line" not in [x.name for x in dock._viewer.layers]
+    assert not dock.classes.is_lasso
+    assert "cut line" not in [layer.name for layer in dock._viewer.layers]
 
 
-def test_the_least_certain_object_is_suggested(dock, settle):
-    assert not dock.classes.buttons["suggest"].isEnabled()
+def test_classes_follow_corrections_of_objects_and_stay_with_the_layer(
+    dock, settle, model, open_on
+):
     teach(dock, settle)
-    dock.classes.buttons["suggest"].click()
-    known = dock.classes.classified
-    assert dock.table.selected == [known.numbers[known.uncertainty.argmax()]]
-
-
-def test_classes_follow_corrections_of_objects(dock, settle):
-    teach(dock, settle)
-    number = number_of(dock, 0)
+    number, layer = number_of(dock, 0), dock.layer
     dock.table.select([number])
     dock.buttons["delete"].click()
     settle(dock)
@@ -147,6 +130,14 @@ def test_classes_follow_corrections_of_objects(dock, settle):
     settle(dock)
     settle(dock)
     assert classes_of(dock) == TRUE
+    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.clicks}
+    assert layer.metadata[CLASSES_KEY] == kept
+    dock.shut_down()
+    again = open_on(model, ObjectsWidget)
+    again.labels.choose(model.layers["cells"])
+    settle(again)
+    settle(again)
+    assert again.layer == layer and classes_of(again) == TRUE
 
 
 def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
@@ -158,8 +149,7 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     for name in ("a.csv", "a.geojson"):
         dock.save_to(str(tmp_path / name))
         settle(dock)
-    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
-        assert [row["class"] for row in csv.DictReader(file)].count("large") == 4
+    assert [row["class"] for row in read_table(tmp_path / "a.csv")].count("large") == 4
     back = saf.load_objects(tmp_path / "a.geojson", dock.layer.data.shape)
     assert sorted(back.names.values()) == ["class 1", "large"]
     path = tmp_path / "a.classes.json"
@@ -173,19 +163,6 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     assert classes_of(dock) == TRUE
     dock.classes.load_from(str(tmp_path / "a.csv"))
     assert "a.csv" in dock.status.text and classes_of(dock) == TRUE
-
-
-def test_clicks_are_kept_with_the_layer(dock, settle, model, open_on):
-    teach(dock, settle)
-    kept = dock.layer.metadata[CLASSES_KEY]
-    assert kept == {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.clicks}
-    layer = dock.layer
-    dock.shut_down()
-    again = open_on(model, ObjectsWidget)
-    again.labels.choose(model.layers["cells"])
-    settle(again)
-    settle(again)
-    assert again.layer == layer and classes_of(again) == TRUE
 
 
 @pytest.fixture
@@ -237,34 +214,6 @@ def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
     assert [*dock.classes.images] == [str(second.unique_id)]
 
 
-def test_objects_of_a_project_are_taken_along(dock, model, settle):
-    teach(dock, settle)
-    labels, image = cells(1)
-    model.add_image(image, name="other")
-    numbers = saf.split_objects(np.where(labels == 2, 2, 0)).labels
-    clicks = {int(numbers[8, 8]): 2}
-    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": clicks}
-    metadata = {OBJECTS_KEY: np.append(0, np.full(N, 2)), CLASSES_KEY: kept}
-    other = model.add_labels(numbers, name="other [Objects]", metadata=metadata)
-    dock.classes.choose_label(1)
-    click(dock, 5)
-    for _ in range(4):
-        settle(dock, 50)
-    key = str(other.unique_id)
-    assert dock.classes.state.clicks[key] == clicks
-    found = dock.classes.classified_of(key)
-    by_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
-    assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE
-
-    # classes of a chosen layer may arrive before its table
-    table = dict(dock.table.model.table)
-    dock.canvas.follow(other)
-    dock.classes.changed.emit([key])
-    assert [*dock.table.model.table] == [*table]
-    shown = other.colormap.map(numbers[8, 8::20].astype(numbers.dtype))
-    assert np.allclose(shown[:, :3], COLORS[np.array(TRUE) - 1], atol=0.01)
-
-
 def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     pytest.importorskip("laptrack")
     monkeypatch.setattr(section, "_PATIENCE", 0)
@@ -292,31 +241,3 @@ def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     settle(dock, 50)
     assert int(numbers[1, 3]) not in dock.classes.clicks
     assert dock.classes.clicks[int(numbers[2, 3])] == 2
-
-
-def test_steps_back_of_clicks():
-    state = ClassClicks()
-    assert [state.add(), state.add()] == [1, 2]
-    state.click("a", [3, 4], 1)
-    state.click("b", [4], 2)
-    state.click("a", [4], 2)
-    assert state.clicks == {"a": {3: 1, 4: 2}, "b": {4: 2}} and state.of_class(2) == 2
-    state.click("a", [4], 2)  # again: no class
-    assert state.clicks["a"] == {3: 1}
-    for _ in range(3):
-        state.undo()
-    assert state.clicks == {"a": {3: 1, 4: 1}} and state.can_undo
-    state.forget("a")
-    assert not state.clicks and not state.can_undo
-
-
-def test_colours_change_on_screen_without_a_new_upload_of_the_labels(dock, settle):
-    numbers, uploads = np.sort(dock.tools.editor.numbers), []
-    dock.canvas.color(dock.layer, numbers, np.ones((N, 4)))
-    dock.layer.events.set_data.connect(uploads.append)
-    colors = np.linspace(0, 1, 4 * N).reshape(N, 4)
-    before = dock.layer.colormap
-    dock.canvas.color(dock.layer, numbers, colors)
-    shown = [dock.layer.get_color(number) for number in numbers.tolist()]
-    np.testing.assert_allclose(shown, colors, atol=1e-6)
-    assert dock.layer.colormap != before and not uploads
