@@ -12,9 +12,7 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import is_strokes
-from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -42,25 +40,20 @@ def leave_behind(folder, image):
     return saf.save_project(path, saf.Project((found,), current=0))
 
 
-@pytest.mark.parametrize("kind", [ScribblesWidget, SegmentWidget])
-def test_work_is_kept_whichever_dock_is_open(model, open_on, keep, tmp_path, kind):
+def test_work_is_kept_while_a_dock_is_open_and_as_it_goes(model, open_on, keep, tmp_path):
     model.add_image(blocks(), name="a")
-    dock = open_on(model, kind)
+    dock = open_on(model, SegmentWidget)
     keep(dock)
     assert not recovered(tmp_path)  # nothing was done yet
-    model.add_labels(STROKES, name="mine")
+    layer = model.add_labels(STROKES.copy(), name="mine")
     keep(dock)
-    (path,) = recovered(tmp_path)
-    (image,) = saf.load_project(path).images
-    np.testing.assert_array_equal(image.layers[0].pixels.to_array(), STROKES)
-
-
-def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
+    assert recovered(tmp_path)
+    layer.data_setitem((np.array([0]), np.array([5])), 2)
     dock.shut_down()
-    assert recovered(tmp_path) and _autosave.recoverable_projects()
+    (path,) = recovered(tmp_path)
+    assert _autosave.recoverable_projects()
+    (image,) = saf.load_project(path).images
+    np.testing.assert_array_equal(image.layers[0].pixels.to_array(), layer.data)
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
@@ -156,16 +149,6 @@ def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settl
     assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
-def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
-    """Else a window as high as the screen would grow beyond it."""
-    kinds = (ObjectsWidget, ScribblesWidget, DictionaryWidget)
-    before = [open_on(ViewerModel(), kind).minimumSizeHint().height() for kind in kinds]
-    leave_behind(tmp_path, blocks())
-    docks = [open_on(ViewerModel(), kind) for kind in kinds]
-    assert all(dock.findChild(RecoveryLine) is not None for dock in docks)
-    assert [dock.minimumSizeHint().height() for dock in docks] == before
-
-
 def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkeypatch):
     leave_behind(tmp_path, blocks())
     docks = [open_on(model, kind) for kind in (ScribblesWidget, SegmentWidget)]
@@ -189,41 +172,23 @@ def painted(window, open_dock):
     return dock.window(), dock
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("opened", "saved")),
-        "unsaved",
-        "recovered",
-    ],
-)
-def test_a_window_asks_for_what_is_not_saved(
-    window, open_dock, answers, settle, tmp_path, monkeypatch, state
+def test_a_window_asks_for_what_was_recovered_until_it_is_saved(
+    window, open_dock, answers, settle, tmp_path
 ):
     given, asked = answers
     leave_behind(tmp_path, blocks())
-    np.save(tmp_path / "b.npy", blocks())
-    image = saf.ProjectImage(saf.FileReference.of(tmp_path / "b.npy"), ())
-    path = saf.save_project(tmp_path / "p.napari-saf", saf.Project((image,), current=0))
     dock = open_dock(window, ProjectWidget)
-    dock.window().show()
-    if state == "recovered":
-        recover(dock)
-    else:
-        discard(dock, monkeypatch)
-        dock.load(path)
+    frame = dock.window()
+    frame.show()
+    recover(dock)
     settle(dock)
-    if state in ("saved", "unsaved"):
-        window.add_labels(STROKES, name="mine")
-    if state == "saved":
-        dock.save_project()
-        settle(dock)
     given += ["cancel"]
-    frame, is_saved = dock.window(), state in ("opened", "saved")
+    assert not frame.close() and len(asked) == 1
+    dock.save_to(tmp_path / "p.napari-saf")
+    settle(dock)
     frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() == is_saved and bool(asked) != is_saved
-    if is_saved:
-        assert not _autosave.recoverable_projects()
+    assert frame.close() and len(asked) == 1
+    assert not _autosave.recoverable_projects()
 
 
 def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):
@@ -284,18 +249,6 @@ def _is_in_sight(widget):
     return isinstance(widget, ConfirmCloseDialog) and widget.isVisible()
 
 
-def test_closing_does_not_ask_where_nothing_can_be_kept(model, open_on, answers, monkeypatch):
-    """Nothing is written to tell whether there is work that is not saved."""
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-
-    def fail():
-        raise saf.SafError("no room")
-
-    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
-    assert dock.workspace.may_close()
-
-
 def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch):
     model.add_image(blocks(), name="a")
     dock = open_on(model, ScribblesWidget)
@@ -336,17 +289,6 @@ def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_p
     assert len(model.layers) == 2
     assert session.strokes(session.model.entries[0]) == strokes
     assert session.model.entries[0].layer == model.layers["a"]
-
-
-def test_an_image_that_went_with_its_strokes_is_forgotten(model, open_on):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    session = dock.workspace.session
-    model.layers.remove("a")
-    assert len(session.model.entries) == 1
-    model.layers.remove("mine")
-    assert not session.model.entries
 
 
 def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tmp_path):
