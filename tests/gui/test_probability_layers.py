@@ -45,7 +45,9 @@ def maps_shown(export, settle):
     return [layer for layer in export.workspace.viewer.layers if layer not in before]
 
 
-def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model, open_on, settle):
+def test_ticked_labels_are_shown_as_they_were_labelled_until_a_later_result(
+    segment, model, open_on, settle
+):
     labels = run(segment, settle)
     labels.metadata["class_names"] = {1: "sky"}
     export = open_on(model, ExportWidget)
@@ -53,29 +55,18 @@ def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model,
     assert export.maps.labels.ticked == list(range(1, labels.data.max() + 1))
     tick(export.maps, 1, 2)
     shown = maps_shown(export, settle)
-    assert [layer.name for layer in shown] == [
-        f"{labels.name} P(sky)",
-        f"{labels.name} P(label 2)",
-    ]
+    names = [f"{labels.name} P({name})" for name in ("sky", "label 2")]
+    assert [layer.name for layer in shown] == names
     for number, layer in enumerate(shown, start=1):
         np.testing.assert_array_equal(layer.data > 0.5, labels.data == number)
-        np.testing.assert_array_equal(layer.scale, labels.scale)
         np.testing.assert_allclose(layer.colormap.colors[-1], labels.get_color(number), atol=1e-3)
     assert maps_shown(export, settle) == []  # the same layers, filled again
-
-
-def test_a_later_result_is_not_hidden_by_maps(segment, model, open_on, settle):
-    export = open_on(model, ExportWidget)
-    export.labels.choose(run(segment, settle))
-    shown = maps_shown(export, settle)
-    assert shown and all(layer.visible for layer in shown)
+    assert all(layer.visible for layer in shown)
     segment.form.choose("slk")
     segment.start()
     settle(segment)
     assert layer_of(model, "blocks [SLK").visible
     assert not any(layer.visible for layer in shown)
-    export.maps.button.click()  # those of the later result
-    settle(export)
 
 
 def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
@@ -117,7 +108,8 @@ def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, su
     assert export.status.is_error and "none is chosen" in export.status.text
 
 
-def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
+def test_strokes_and_locked_classes_have_maps_by_the_number_of_their_class(model, open_on, settle):
+    """Pixels of a locked class took no part in the run, and are of it alone."""
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
     teach_corners(dock, settle)
@@ -127,13 +119,6 @@ def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
     for number in CORNERS:
         (own,) = soft.images([number])
         np.testing.assert_array_equal(own > 0.5, dock.result.data == number)
-
-
-def test_a_locked_class_has_its_map(model, open_on, settle):
-    """Its pixels took no part in the run, and are of it alone; those of the others are not."""
-    model.add_image(blocks(), name="blocks")
-    dock = open_on(model, ScribblesWidget)
-    teach_corners(dock, settle)
     first = next(iter(CORNERS))
     lock(dock.classes, first)
     dock.start()
