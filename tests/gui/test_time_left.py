@@ -4,10 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from gui_cases import blocks
 
-import napari_saf as saf
-from napari_saf import device
 from napari_saf._gui.runs import run
 from napari_saf._gui.runs.panel import TimeLeft
 
@@ -62,12 +59,3 @@ def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, sh
     assert ("memory: about" in dock.status.text) == is_said
     dock.panel.stop_button.click()
     settle(dock)
-
-
-def test_what_is_needed_is_told_before_it_is_taken():
-    needs = []
-    problem = saf.Problem.from_image(blocks(), max_side=None)
-    with device.memory_limit(1e9, lambda need, room: needs.append((need, room))):
-        saf.SelfAssignmentFlow().run(problem)
-    ((need, room),) = needs
-    assert need >= 4 * problem.n_nodes * problem.features.shape[1] and room == 1e9
