@@ -11,8 +11,6 @@ from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf.errors import SafError
-from napari_saf.project import _autosave
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -41,22 +39,6 @@ def save(dock, path, settle):
     dock.save_to(path)
     settle(dock)
     return saf.load_project(dock.file.path)
-
-
-def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, answers, monkeypatch):
-    given, asked = answers
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-
-    def fail():
-        raise SafError("no room")
-
-    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
-    assert dock.workspace.may_close() and not asked  # there is no work
-    model.add_labels(STROKES)
-    given += ["cancel", "discard"]
-    assert not dock.workspace.may_close()
-    assert dock.workspace.may_close() and len(asked) == 2
 
 
 def test_a_name_without_its_ending_is_not_written_over(

@@ -135,18 +135,6 @@ def test_names_and_locks_are_edited_in_the_table_and_taken_back(dock, settle):
     assert table.rows[0].number == 3 and table.selected() == [3]
 
 
-def test_a_click_moves_to_the_slice_of_a_volume_of_textures(open_dock, model, settle, click):
-    labels = np.ones((9, 16, 16), dtype=np.uint8)
-    labels[6:8, 3:6, 9:13] = 2
-    dock = open_dock(stack(9), labels, features="multiscale")
-    profiles = [row.profile for row in dock.table.rows]
-    assert min(p.min() for p in profiles) == 0
-    assert max(p.max() for p in profiles) == 1
-    click(dock, 2)
-    settle(dock)
-    assert model.dims.current_step[0] in (6, 7)
-
-
 def test_merge_and_undo_beside_the_brush_lose_no_stroke(dock, press, settle):
     dock.rename(4, "grass")
     press(dock, "merge", 2, 4)

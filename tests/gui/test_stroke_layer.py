@@ -27,7 +27,7 @@ def paint(layer):
         layer.data_setitem((np.arange(corner[0], corner[0] + 4), np.full(4, corner[1])), label)
 
 
-def test_all_pixels_follow_the_strokes_in_their_colours(dock, viewer, strokes, run):
+def test_all_pixels_follow_the_strokes_in_their_colours(dock, strokes, run):
     paint(strokes)
     dock.form.choose("af")
     result = run(dock)
@@ -35,7 +35,7 @@ def test_all_pixels_follow_the_strokes_in_their_colours(dock, viewer, strokes, r
     assert (result.labels == expected).mean() > 0.95
     painted = strokes.data > 0
     np.testing.assert_array_equal(result.labels[painted], strokes.data[painted])
-    found = viewer.layers[-1]
+    found = dock.result
     for label in range(1, 5):
         np.testing.assert_allclose(found.get_color(label), strokes.get_color(label), atol=1e-3)
     assert found not in dock.input.choices["strokes"].values()

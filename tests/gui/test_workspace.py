@@ -40,6 +40,34 @@ def leave_behind(folder, image):
     return saf.save_project(path, saf.Project((found,), current=0))
 
 
+@pytest.fixture
+def work(model, open_on):
+    """The Scribbles dock of a viewer with labels that are not saved."""
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES.copy(), name="mine")
+    return dock
+
+
+@pytest.fixture
+def flat(model, open_on, tmp_path):
+    """The Scribbles dock of a viewer with an image of a file."""
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    dock = open_on(model, ScribblesWidget)
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    return dock
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Let nothing be kept."""
+
+    def fail():
+        raise saf.SafError("no room")
+
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
+
+
 def test_work_is_kept_while_a_dock_is_open_and_as_it_goes(model, open_on, keep, tmp_path):
     model.add_image(blocks(), name="a")
     dock = open_on(model, SegmentWidget)
@@ -57,30 +85,21 @@ def test_work_is_kept_while_a_dock_is_open_and_as_it_goes(model, open_on, keep, 
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(
-    model, open_on, keep, tmp_path, is_saved
-):
+def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(work, keep, tmp_path, is_saved):
     """Such a viewer removes all layers before its window goes."""
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
+    keep(work)
     if is_saved:
-        dock.workspace.file.save(dock.workspace.state(), tmp_path / "a.napari-saf")
-    model.layers.clear()
-    dock.shut_down()
+        work.workspace.file.save(work.workspace.state(), tmp_path / "a.napari-saf")
+    work.workspace.viewer.layers.clear()
+    work.shut_down()
     kept = [saf.load_project(path).images[0].layers[0].name for path in recovered(tmp_path)]
     assert kept == ([] if is_saved else ["mine"])
 
 
-def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_path):
-    settings = napari.settings.get_plugin_settings("napari-saf")
-    settings.strokes.keeps_strokes = False
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
-    dock.shut_down()
+def test_nothing_is_kept_where_a_person_wants_that(work, keep, tmp_path):
+    napari.settings.get_plugin_settings("napari-saf").strokes.keeps_strokes = False
+    keep(work)
+    work.shut_down()
     assert not recovered(tmp_path)
 
 
@@ -101,37 +120,20 @@ def test_corrections_of_a_mask_are_work_and_the_mask_is_none(
     assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
-def test_what_is_painted_while_a_file_is_written_is_not_saved(
-    model, open_on, tmp_path, monkeypatch
-):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    dock.new_strokes()
-    strokes = dock.strokes.layer
-    strokes.data_setitem((np.array([3]), np.array([4])), 1)
-    save = _autosave.save_project
+def test_what_is_painted_while_a_file_is_written_is_not_saved(work, model, tmp_path, monkeypatch):
+    save, path = _autosave.save_project, tmp_path / "p.napari-saf"
 
     def slow(path, project):
-        strokes.data_setitem((np.array([0]), np.array([5])), 2)
+        model.layers["mine"].data_setitem((np.array([0]), np.array([5])), 2)
         return save(path, project)
 
-    file = dock.workspace.file
+    file = work.workspace.file
     with monkeypatch.context() as patch:
         patch.setattr(_autosave, "save_project", slow)
-        file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
-    assert file.is_unsaved(dock.workspace.state())
-    file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
-    assert not file.is_unsaved(dock.workspace.state())
-
-
-def test_docks_of_a_viewer_share_one_workspace(model, open_on):
-    docks = [open_on(model, kind) for kind in (ScribblesWidget, ProjectWidget)]
-    other = open_on(ViewerModel(), ScribblesWidget)
-    assert docks[0].workspace is docks[1].workspace is not other.workspace
-    docks[1].shut_down()
-    assert not docks[0].workspace.has_ended
-    docks[0].shut_down()
-    assert docks[0].workspace.has_ended
+        file.save(work.workspace.state(), path)
+    assert file.is_unsaved(work.workspace.state())
+    file.save(work.workspace.state(), path)
+    assert not file.is_unsaved(work.workspace.state())
 
 
 def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
@@ -205,19 +207,14 @@ def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, k
     assert dock.workspace.has_ended and not recovered(tmp_path)
 
 
-def test_what_was_given_up_in_a_window_that_stays_is_kept_again(
-    model, open_on, answers, keep, tmp_path
-):
+def test_what_was_given_up_in_a_window_that_stays_is_kept_again(work, answers, keep, tmp_path):
     """napari asks, too, and may be told to go on."""
     given, asked = answers
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
     given += ["discard", "cancel"]
-    assert dock.workspace.may_close() and dock.workspace.may_close() and len(asked) == 1
-    keep(dock)
+    assert work.workspace.may_close() and work.workspace.may_close() and len(asked) == 1
+    keep(work)
     assert recovered(tmp_path)
-    assert not dock.workspace.may_close()
+    assert not work.workspace.may_close()
 
 
 def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
@@ -249,40 +246,39 @@ def _is_in_sight(widget):
     return isinstance(widget, ConfirmCloseDialog) and widget.isVisible()
 
 
-def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
+def test_that_work_cannot_be_kept_is_said_once(work, keep, no_room, monkeypatch):
     said = []
     monkeypatch.setattr(workspace, "show_error", said.append)
-
-    def fail():
-        raise saf.SafError("no room")
-
-    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
-    keep(dock)
-    keep(dock)
+    keep(work)
+    keep(work)
     assert said == ["unsaved work cannot be autosaved: no room"]
+
+
+def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, answers, no_room):
+    given, asked = answers
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    assert dock.workspace.may_close() and not asked  # there is no work
+    model.add_labels(STROKES)
+    given += ["cancel", "discard"]
+    assert not dock.workspace.may_close()
+    assert dock.workspace.may_close() and len(asked) == 2
 
 
 # Images that a person removes
 
 
-def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_path):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    dock = open_on(model, ScribblesWidget)
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
-    dock.new_strokes()
-    strokes = dock.strokes.layer
+def test_strokes_whose_image_was_removed_wait_for_it(model, flat, keep, tmp_path):
+    flat.new_strokes()
+    strokes = flat.strokes.layer
     strokes.data_setitem((np.array([3]), np.array([4])), 1)
-    session, notes = dock.workspace.session, []
+    session, notes = flat.workspace.session, []
     session.noted.connect(notes.append)
     model.layers.remove("a")
-    assert session.stage(session.model.entries[0]) == "taught" and notes[0].startswith(
-        "a: was removed"
-    )
+    assert session.stage(session.model.entries[0]) == "taught"
+    assert notes[0].startswith("a: was removed")
     strokes.data_setitem((np.array([5]), np.array([4])), 1)
-    keep(dock)
+    keep(flat)
     (image,) = saf.load_project(recovered(tmp_path)[0]).images
     assert image.layers[0].pixels.to_array().sum() == 2
     model.open(str(tmp_path / "a.npy"), plugin="napari")
@@ -291,16 +287,13 @@ def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_p
     assert session.model.entries[0].layer == model.layers["a"]
 
 
-def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tmp_path):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    dock = open_on(model, ScribblesWidget)
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
+def test_strokes_do_not_go_to_an_image_that_has_changed(model, flat, keep, tmp_path):
     model.add_labels(STROKES, name="mine")
-    keep(dock)
+    keep(flat)
     model.layers.remove("a")
     np.save(tmp_path / "a.npy", 255 - blocks()[..., 0])
     model.open(str(tmp_path / "a.npy"), plugin="napari")
-    (entry,) = dock.workspace.session.model.entries
+    (entry,) = flat.workspace.session.model.entries
     assert entry.state == "changed" and entry.layer is None
 
 
@@ -320,23 +313,21 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
     assert image.layers[0].pixels.to_array().sum() == 1
 
 
-def test_a_dock_that_qt_deletes_leaves(model, qtbot):
-    dock = ScribblesWidget(model)
-    dock.lifetime.has_ended = True  # such as in a viewer that was never in sight
-    dock.deleteLater()
-    qtbot.waitUntil(lambda: not dock.workspace.docks)
-    assert dock.workspace.has_ended
+def test_a_workspace_ends_with_the_last_dock_also_with_one_that_qt_deletes(model, open_on, qtbot):
+    docks = [ScribblesWidget(model), open_on(model, ProjectWidget)]
+    other = open_on(ViewerModel(), ScribblesWidget)
+    assert docks[0].workspace is docks[1].workspace is not other.workspace
+    docks[1].shut_down()
+    assert not docks[0].workspace.has_ended
+    docks[0].lifetime.has_ended = True  # such as in a viewer that was never in sight
+    docks[0].deleteLater()
+    qtbot.waitUntil(lambda: not docks[0].workspace.docks)
+    assert docks[0].workspace.has_ended
 
 
-def test_the_window_lives_while_files_are_hashed_at_closing(
-    model, open_on, answers, tmp_path, monkeypatch
-):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
-    dock = open_on(model, ScribblesWidget)
+def test_the_window_lives_while_files_are_hashed_at_closing(model, flat, answers, monkeypatch):
     model.add_labels(STROKES, name="mine")
-    alive, hash_of = threading.Event(), _files.content_digest
-    lived = []
+    alive, hash_of, lived = threading.Event(), _files.content_digest, []
 
     def hash_slowly(path):
         lived.append(alive.wait(5))
@@ -345,5 +336,5 @@ def test_the_window_lives_while_files_are_hashed_at_closing(
     monkeypatch.setattr(_files, "content_digest", hash_slowly)
     QTimer.singleShot(0, alive.set)
     answers[0].append("cancel")
-    assert not dock.workspace.may_close()
+    assert not flat.workspace.may_close()
     assert lived == [True]

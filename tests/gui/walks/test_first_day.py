@@ -3,14 +3,10 @@
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from gui_cases import blocks
 from napari.layers import Labels
-from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QApplication
 from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
-from napari_saf._gui.layers.metadata import points_of, stored_recipe
 from napari_saf._gui.scribbles.strokes import ClassTable
 from napari_saf.io import read_labels
 
@@ -51,44 +47,6 @@ def apply_to_images(hands, dock, inside, take_picture, folder) -> None:
         shown = [layer for layer in layers if layer.visible]
         assert shown[-2:] == [layers[name], result]
         assert (result.data == 1)[truth].mean() > 0.9 and (result.data == 2)[~truth].mean() > 0.9
-
-
-@pytest.mark.exhaustive
-def test_a_click_on_a_row_moves_the_camera_only_where_it_must(hands, take_picture, tmp_path):
-    taught_on_the_leaf(hands, tmp_path)
-    dock, camera = hands.open_dock("Prototypes"), hands.viewer.scene.camera
-    settle(hands, dock)
-    assert len(dock.table.rows) == 2
-    hands.go_home()
-    at_home = view_of(camera)
-    for row in range(2):
-        hands.click_cell(dock.table, row, 1)
-        settle(hands, dock)
-        assert view_of(camera) == at_home
-    camera.center, camera.zoom = (0, 0, 0), 40  # a corner, in which only the second is
-    settle(hands, dock)
-    corner = view_of(camera)
-    hands.click_cell(dock.table, 0, 1)
-    hands.wait_until(lambda: view_of(camera) != corner)
-    settle(hands, dock)
-    take_picture(hands, "first_day_row")
-    for place in (dock.table, None):  # wherever the keys go to
-        hands.press_key(Qt.Key.Key_Escape, place)
-        hands.wait_until(lambda: view_of(camera) == corner and not dock.table.selected())
-        hands.click_cell(dock.table, 0, 1)
-        hands.wait_until(lambda: view_of(camera) != corner)
-        settle(hands, dock)
-
-
-def view_of(camera) -> tuple[float, ...]:
-    return (*camera.center, camera.zoom)
-
-
-def settle(hands, dock) -> None:
-    """Wait until what was to be found is found, and drawn."""
-    hands.wait_until(lambda: not dock.panel.is_calculating)
-    for _ in range(5):
-        QApplication.processEvents()
 
 
 def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
@@ -147,41 +105,6 @@ def test_a_photograph_is_labelled_in_4_clicks(hands, take_picture, tmp_path):
     regions, labels = layers_of(hands.viewer)[::-1]
     assert regions.visible and regions.data.max() > labels.data.max() >= 2
     take_picture(hands, "first_day_label")
-
-
-@pytest.mark.exhaustive
-def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_path):
-    """By the button of the dock, and by the menu of napari, which asks for the reader."""
-    iio.imwrite(tmp_path / "tiles.png", blocks())
-    hands.open_file(tmp_path / "tiles.png")
-    layers, segment = hands.viewer.layers, hands.open_dock("Segment")
-    hands.press(segment, "Run")
-    hands.wait_until(lambda: "tiles [SAF]" in layers)
-    hands.wait_for_end(segment)
-    dock, mask = hands.open_dock("Export"), tmp_path / "tiles_SAF.labels.tif"
-    hands.clicks = 0
-    hands.press(dock, "Export")
-    hands.wait_until(mask.exists)
-    hands.wait_for_end(dock)
-    with hands.answer(mask):
-        hands.press(dock, "Open mask …")
-    in_the_dialog = 2  # the file, and Open
-    assert hands.clicks + in_the_dialog == 4
-    hands.wait_until(lambda: dock.status.text.startswith("opened"))
-    found, own = dock.labels.layer, layers["tiles [SAF]"]
-    assert isinstance(found, Labels) and found is not own
-    np.testing.assert_array_equal(found.data, own.data)
-    assert (
-        stored_recipe(found) == stored_recipe(own)
-        and points_of(found).keys() == points_of(own).keys()
-    )
-    hands.open_file(mask, "napari-saf")
-    assert isinstance(layers[-1], Labels) and points_of(layers[-1]).keys() == points_of(own).keys()
-    hands.press(dock, "Table")
-    hands.wait_until(lambda: dock.table.model.rowCount() > 0)
-    hands.click_cell(dock.table.view, 1, 0)
-    assert dock.labels.layer.selected_label == dock.table.model.table["label"][1]
-    take_picture(hands, "first_day_export")
 
 
 def layers_of(viewer) -> list[Labels]:
