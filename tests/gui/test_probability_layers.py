@@ -83,25 +83,24 @@ def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
     np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
 
 
-@pytest.mark.parametrize(("suffix", "in_bytes"), [(".ome.zarr", False), (".tif", True)])
-def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, suffix, in_bytes):
-    labels = run(segment, settle)
-    export = open_on(model, ExportWidget)
+def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path):
+    labels, export = run(segment, settle), open_on(model, ExportWidget)
     export.labels.choose(labels)
     export.folder.set_path(tmp_path)
     export.file_name.setText("kept")
     for kind in ("masks", "regions"):
         export.choice.choose(kind, "")
-    export.choice.choose("probabilities", suffix)
-    export.maps.in_bytes.setChecked(in_bytes)
     tick(export.maps, 2, 3)
-    export.start()
-    settle(export)
-    assert [path.name for path in tmp_path.iterdir()] == [f"kept.probabilities{suffix}"]
-    maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
-    assert maps.dtype == (np.uint8 if in_bytes else np.float32) and len(maps) == 2
-    for own, number in zip(maps, (2, 3), strict=True):
-        np.testing.assert_array_equal(own > (127 if in_bytes else 0.5), labels.data == number)
+    for suffix, kind, most in ((".ome.zarr", np.float32, 1), (".tif", np.uint8, 255)):
+        export.choice.choose("probabilities", suffix)
+        export.maps.in_bytes.setChecked(kind is np.uint8)
+        export.start()
+        settle(export)
+        maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
+        assert maps.dtype == kind and len(maps) == 2
+        for own, number in zip(maps, (2, 3), strict=True):
+            np.testing.assert_array_equal(own > most * 0.5, labels.data == number)
+    assert len([*tmp_path.iterdir()]) == 2
     tick(export.maps)
     export.start()
     settle(export)

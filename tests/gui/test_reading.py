@@ -64,14 +64,6 @@ def test_another_job_and_what_changes_in_place_are_read_anew(reader, job):
         before = reader.read(job, never).graph
 
 
-def test_labels_that_were_given_hold_where_nothing_is_painted(job):
-    given = np.full((32, 32), 7)
-    seeds = dataclasses.replace(job, base_labels=given).read_seeds(never)
-    assert seeds[3, 3] == 1
-    assert seeds[20, 20] == 2
-    assert (seeds == 7).sum() == 32 * 32 - 2
-
-
 def test_features_of_another_layer_are_standardized(reader, job):
     deep = np.random.default_rng(0).normal(5, 40, (4, 32, 32))
     job = dataclasses.replace(job, features=Pixels(deep), features_axis=0)

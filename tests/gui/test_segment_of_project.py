@@ -13,7 +13,7 @@ from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = [pytest.mark.gui]
-SIDE = 48
+SIDE = 32
 
 
 @pytest.fixture

@@ -44,14 +44,6 @@ def test_nothing_is_said_of_a_run_that_stands_still():
     assert found[-1] == (None, "")
 
 
-def test_words_do_not_jump_where_steps_take_unequal_time():
-    rng = np.random.default_rng(0)
-    seconds = np.cumsum(rng.exponential(0.3, 300))
-    found = [left for left, _ in told(seconds, np.arange(300) / 300) if left]
-    ratios = [later / now for now, later in itertools.pairwise(found) if now > 10]
-    assert max(ratios) < 1.5 and np.mean(np.abs(np.log(ratios)) > 0.2) < 0.03
-
-
 @pytest.mark.parametrize(("share", "is_said"), [(1e-9, True), (0.9, False)])
 def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
     monkeypatch.setattr(run, "LARGE_SHARE", share)

@@ -82,22 +82,16 @@ def test_classes_are_those_of_the_table_of_a_layer(layers, section, click_score)
     assert rows["light as dark"] == rows["dark as dark"] == 1 and rows["balanced accuracy"] == 0.5
 
 
-def test_objects_that_a_tracks_layer_links_are_scored_by_their_tracks(
-    model, layers, section, click_score
-):
+def test_objects_that_a_tracks_layer_links_are_scored_by_their_tracks(model, section, click_score):
     pytest.importorskip("ctc_metrics")
     true_tracks = np.repeat([np.kron([[0, 1, 0, 2]], np.ones((4, 4), int))], 3, axis=0)
     objects = np.where(true_tracks, true_tracks + 2 * np.arange(3)[:, None, None], 0)
-    truth = model.add_labels(true_tracks, name="true", scale=(1, 2, 2))
-    labels = model.add_labels(objects, name="single", scale=(1, 2, 2))
     rows = [(k, t, 1.5, x) for k, x in ((7, 5.5), (9, 13.5)) for t in range(3)]
-    tracks = model.add_tracks(np.array(rows), scale=(1, 2, 2), name="links")
-    section.truth.choose(truth)
-    section.labels.choose(labels)
+    section.truth.choose(model.add_labels(true_tracks, name="true", scale=(1, 2, 2)))
+    section.labels.choose(model.add_labels(objects, name="single", scale=(1, 2, 2)))
     section.kind.choose("tracks")
-    missed = dict(zip(*[click_score("tracks")[name] for name in ("measure", "value")], strict=True))
-    assert missed["missed links"] == 4
-    section.tracks.choose(tracks)
+    assert click_score("tracks")["value"].tolist() != [1, 1, 0, 0, 0, 0, 0, 0]
+    section.tracks.choose(model.add_tracks(np.array(rows), scale=(1, 2, 2), name="links"))
     assert click_score("tracks")["value"].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
 
 
