@@ -389,18 +389,6 @@ def test_an_image_without_a_file_is_recovered_and_kept_beside_the_project(
     np.testing.assert_array_equal(third.layers["mine"].data, np.eye(SIDE))
 
 
-def test_work_is_saved_where_that_is_the_answer(model, open_on, answers, tmp_path):
-    given, asked = answers
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-    model.add_labels(np.eye(SIDE, dtype=np.uint8))
-    dock.file.path = tmp_path / "p.napari-saf"
-    given += ["save"]
-    assert dock.workspace.may_close()
-    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "labelled"
-    assert dock.workspace.may_close() and len(asked) == 1
-
-
 def test_docks_are_saved_by_ctrl_s_and_come_back_in_tabs_with_their_values(
     window, open_dock, qtbot, tmp_path, settle
 ):

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, lock, stack
+from gui_cases import TIMEOUT, blocks, lock
 from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QApplication, QLineEdit
 
 from napari_saf._gui.forms.controls import fill_color
-from napari_saf._gui.layers.metadata import ARE_STROKES
-from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf.pipeline import Pipeline
 
 pytestmark = [pytest.mark.gui]
@@ -231,30 +228,6 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(open_dock, model, settl
     assert not dock.buttons["undo"].isEnabled()
 
 
-def test_prototypes_label_another_image_in_the_scaling_of_the_first(
-    dock, model, settle, press, qtbot
-):
-    """An image of two of the blocks alone would be scaled differently by itself."""
-    dock.rename(1, "brick")
-    press(dock, "merge", 1, 4)
-    model.add_image(blocks()[:16], name="upper", rgb=True)
-    dock.applying.image.choose(model.layers["upper"])
-    qtbot.mouseClick(dock.applying.button, LEFT)
-    settle(dock)
-    made = model.layers["upper [AF]"]
-    assert (made.data == QUADRANTS[:16]).mean() > 0.98
-    assert made.metadata["class_names"] == {1: "brick"}
-    for row in dock.table.rows:
-        np.testing.assert_allclose(made.get_color(row.number), row.color, atol=1e-6)
-    press(dock, "undo")
-    assert "upper [AF]" not in model.layers
-    press(dock, "redo")
-    assert "upper [AF]" in model.layers
-    dock.applying.image.choose(model.add_image(stack(1)[0], name="grey"))
-    dock.applying.apply()
-    assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
-
-
 def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press, tmp_path):
     dock.rename(3, "sea")
     dock.applying.save_to(str(tmp_path / "p.json"))
@@ -298,21 +271,3 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     dock.shut_down()
     assert not layer.show_selected_label
     assert not dock.controller.is_running
-
-
-def test_rows_are_of_what_strokes_gave(open_on, model, settle):
-    """Whether the dock is opened before it or after; strokes are chosen by hand alone."""
-    image = model.add_image(blocks(), name="blocks")
-    strokes = add_strokes(model, image, np.zeros((32, 32), np.uint8), Placement((), (0, 1), {}))
-    early = open_on(model, PrototypesWidget)
-    assert early.status.text == ARE_STROKES
-    found = model.add_labels(QUADRANTS.copy(), metadata=result_of(blocks(), QUADRANTS))
-    model.layers.move(2, 1)
-    model.layers.selection.active = strokes
-    late = open_on(model, PrototypesWidget)
-    for dock in (early, late):
-        settle(dock)
-        assert dock.source.layer == found and not dock.status.text
-        assert len(dock.table.rows) == 4
-    late.choose(strokes)
-    assert late.status.text == ARE_STROKES

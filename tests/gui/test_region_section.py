@@ -108,13 +108,6 @@ def test_of_a_grey_image_the_labels_stay_in_view_until_a_person_chooses(viewer, 
     assert [len(found) for found in layers_of(viewer)] == [1, 1]
 
 
-def test_of_a_colour_image_of_equal_channels_the_labels_stay_in_view(viewer, dock, label):
-    three = np.repeat(blocks().mean(axis=-1)[..., None], 3, axis=-1).astype(np.uint8)
-    dock.input.choose(image=viewer.add_image(three, rgb=True))
-    label(dock)
-    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
-
-
 def test_what_a_person_chose_holds_for_later_runs(viewer, dock, label):
     label(dock)
     dock.regions.labels_button.click()
@@ -244,19 +237,6 @@ def test_either_layer_may_be_hidden_shown_and_removed(viewer, dock, label):
     dock.regions.slider.setValue(3)
     label(dock)
     assert in_sight(viewer)[-1] == "SAF, regions" and not dock.regions.isHidden()
-
-
-def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, label):
-    label(dock)
-    (_,), (first,) = layers_of(viewer)
-    before = first.data.copy()
-    dock.input.scale.set_value(7)
-    label(dock)
-    dock.regions.slider.setValue(100)
-    _, (_, second) = layers_of(viewer)
-    assert in_sight(viewer) == ["SAF, Scale 7, regions"]
-    assert second.visible and second.data.max() == 1
-    np.testing.assert_array_equal(first.data, before)
 
 
 @pytest.mark.parametrize("how", ["run", "remove", "close"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from types import SimpleNamespace
@@ -12,47 +13,25 @@ import torch
 from gui_cases import blocks
 from napari.settings import get_plugin_settings
 from qtpy.QtCore import QObject, Signal
-from qtpy.QtWidgets import QApplication, QWidget
+from qtpy.QtWidgets import QApplication
 
-from napari_saf import SelfAssignmentFlow, Status
-from napari_saf._gui.forms.controls import StatusArea
+from napari_saf import SelfAssignmentFlow
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
+from napari_saf._gui.runs import run as run_module
+from napari_saf._gui.runs.panel import TimeLeft
 from napari_saf._gui.runs.run import Run, RunJob, Task
 from napari_saf.errors import InvalidInput
-from napari_saf.pipeline import RunStart
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui
 
 
-def a_run(**parameters):
-    image = blocks()
-    job = ImageJob(Pixels(image, (slice(None),) * 3), ImageOptions(channel_axis=-1))
-    method = SelfAssignmentFlow(**({"max_labels": 4} | parameters))
-    return Run(RunJob(None, job, method, None), None, ProblemReader())
-
-
-def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monkeypatch):
-    """No event is handled here while it goes on, and nothing taken."""
-    paint, painted = RunStart.paint, []
-
-    def count(self, columns, classes):
-        painted.append(True)
-        return paint(self, columns, classes)
-
-    monkeypatch.setattr(RunStart, "paint", count)
-    run = a_run()
-    with qtbot.waitSignal(run.returned) as returned:
-        run.start()
-        assert run.wait(60)
-    assert returned.args[0].status is not Status.CANCELLED
-    assert len(painted) == 2  # the first frame, and the result
-
-
 def test_a_frame_stays_as_it_is_while_the_run_goes_on(qtbot):
-    run = a_run()
-    frames = []
+    """No event is handled here meanwhile."""
+    image, frames = blocks(), []
+    job = ImageJob(Pixels(image, (slice(None),) * 3), ImageOptions(channel_axis=-1))
+    run = Run(RunJob(None, job, SelfAssignmentFlow(max_labels=4), None), None, ProblemReader())
 
     def look(snapshot):
         frame = run.mailbox.pop()
@@ -169,17 +148,6 @@ class Listener(QObject):
         self.heard.append(value)
 
 
-def test_status_is_copied_without_the_breaks_that_let_it_wrap(qtbot):
-    status = StatusArea()
-    qtbot.addWidget(status)
-    name = "a_very_long_file_name_that_does_not_fit_in_the_line.tif"
-    status.reset(f"saved {name}")
-    assert "long_\u200bfile_" in status._line.text() and "lo\u200bng" not in status._line.text()
-    (action,) = [a for part in status.findChildren(QWidget) for a in part.actions()]
-    action.trigger()
-    assert QApplication.clipboard().text() == f"saved {name}"
-
-
 def test_errors_are_told_in_the_words_of_the_forms():
     words = {
         "window: expected odd side lengths": "Scale: expected odd side lengths",
@@ -190,3 +158,40 @@ def test_errors_are_told_in_the_words_of_the_forms():
     }
     for error, text in words.items():
         assert describe_error(InvalidInput(error)) == text
+
+
+def told(seconds, fractions):
+    """Return what an estimate says after each of some frames."""
+    own, words = TimeLeft(), []
+    for at, fraction in zip(seconds, fractions, strict=True):
+        own.update(at, fraction)
+        words.append((own.seconds_left(at), own.words(at)))
+    return words
+
+
+@pytest.mark.parametrize("length", [5, 40, 600])
+def test_of_an_even_run_the_time_left_falls_and_is_near(length):
+    seconds = np.linspace(0, length, 101)[:-1]
+    found = told(seconds, seconds / length)
+    assert all(words == "" for (_, words), at in zip(found, seconds, strict=True) if at < 1)
+    known = [(left, length - at) for (left, _), at in zip(found, seconds, strict=True) if left]
+    assert len(known) > 50
+    for left, true in known:
+        assert true / 2 <= left <= 3 * true + max(1, 0.02 * length)
+    assert all(later <= now + 1e-6 for (now, _), (later, _) in itertools.pairwise(known))
+
+
+def test_nothing_is_said_of_a_run_that_stands_still():
+    seconds = np.arange(0, 100, 0.5)
+    found = told(seconds, np.minimum(seconds / 20, 0.7))
+    assert found[20][1].endswith("left")
+    assert found[-1] == (None, "")
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(1e-9, True), (0.9, False)])
+def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
+    monkeypatch.setattr(run_module, "LARGE_SHARE", share)
+    long_run(dock)
+    assert ("memory: about" in dock.status.text) == is_said
+    dock.panel.stop_button.click()
+    settle(dock)

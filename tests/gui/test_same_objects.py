@@ -86,8 +86,4 @@ def test_dock_commands_and_python_find_the_same_objects(
     names = [name for name in rows_of("own.csv")[0] if not name.startswith("name")]
     for own, other in zip(rows_of("dock.csv"), rows_of("own.csv"), strict=True):
         assert [own[name] for name in names] == [other[name] for name in names]
-
     assert recipe_of(shown).objects == recipe.objects
-    command("segment", "photos", "-o", "out", "--recipe", "photo.recipe.json")
-    others = saf.split_objects(read_labels("out/photo.labels.tif").array, kinds=[2], image=image)
-    np.testing.assert_array_equal(read_labels("out/photo.objects.tif").array, others.labels)

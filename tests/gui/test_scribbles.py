@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, apply_to, blocks, lock, rename, share_texts, stack
+from gui_cases import ENDLESS, TIMEOUT, apply_to, blocks, lock, rename, share_texts
 from qtpy.QtCore import Qt
-from qtpy.QtTest import QTest
 
 import napari_saf as saf
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -310,26 +309,6 @@ def test_what_was_taught_is_saved_for_other_images(taught, paint, tmp_path, sett
     assert "no labels to learn from yet" in taught.status.text and not other.exists()
 
 
-def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model, settle):
-    frames = np.stack([stack(), stack(), stack()])
-    model.add_image(frames, name="frames")
-    dock = open_on(model, ScribblesWidget)
-    dock.input.scale.set_value(3)
-    dock.input.choose(features="intensity")
-    model.dims.current_step = (2, 2, 0, 0)
-    dock.buttons["new_strokes"].click()
-    for rows, column, number in ((np.arange(7, 10), 8, 1), (np.arange(3), 1, 2)):
-        dock.strokes.layer.data_setitem(
-            (np.full(3, 2), np.full(3, 2), rows, np.full(3, column)), number
-        )
-    settle(dock)
-    short = model.add_image(frames[:2, :2], name="short", scale=(1, 2, 1, 1))
-    apply_to(dock, short)
-    settle(dock)
-    found = model.layers["short [from strokes]"]
-    np.testing.assert_array_equal(found.translate, (1, 2, 0, 0))
-
-
 def test_other_methods_follow_too(taught, settle):
     for method in taught.form.box.values():
         taught.form.box.choose(method)
@@ -370,21 +349,6 @@ def test_a_warm_start_needs_fewer_evaluations_and_knows_a_new_class(taught, pain
     paint(taught, (27, 27), 9)
     assert labels_of(taught)[28, 27] == 9
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}
-
-
-def test_update_is_greyed_with_the_reason_where_it_can_only_fail(scribbles, paint):
-    button, words = scribbles.buttons["update_labels"], "only class 1 is painted"
-    scribbles.follow.setChecked(False)
-    paint(scribbles, CORNERS[0], 1)
-    assert not button.isEnabled()
-    assert words in button.toolTip() and words in scribbles.status.text
-    paint(scribbles, CORNERS[1], 2)
-    assert button.isEnabled() and words not in scribbles.status.text
-    scribbles.strokes.layer.undo()
-    QTest.qWait(100)
-    assert not button.isEnabled() and words in scribbles.status.text
-    scribbles.form.choose("saf")  # which makes labels of its own beside one class
-    assert button.isEnabled()
 
 
 def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, settle, qtbot):

@@ -119,13 +119,6 @@ def test_a_run_goes_on_without_the_layers_it_has_read(viewer, dock, long_run, qt
     np.testing.assert_array_equal(result.data > 0, painted > 0)
 
 
-def test_removing_the_image_before_the_first_labels_leaves_nothing(viewer, dock, qtbot):
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.start()
-        viewer.layers.clear()
-    assert len(viewer.layers) == 0
-
-
 def test_a_result_whose_array_was_replaced_is_left_alone(viewer, dock, long_run, qtbot):
     long_run(dock)
     (layer,) = result_layers(viewer)
@@ -148,15 +141,6 @@ def test_names_strokes_and_undo_during_a_run_do_no_harm(viewer, dock, long_run, 
         dock.controller.stop()
     assert result_layers(viewer) == [layer]
     assert layer.name == "mine" and "napari_saf" in layer.metadata
-
-
-def test_the_samples_open(viewer):
-    from napari_saf.samples import SAMPLES
-
-    for key in SAMPLES:
-        viewer.layers.clear()
-        viewer.open_sample("napari-saf", key)
-        assert len(viewer.layers) == 1
 
 
 def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):
@@ -207,35 +191,6 @@ def test_what_is_shown_belongs_to_the_image_that_is_chosen(viewer, dock, run, lo
         viewer.layers.remove(first)
     text, *results = shown(dock)
     assert text.startswith("no image") and not any(results)
-
-
-def test_names_of_results_say_what_differs(viewer, dock, run):
-    dock.form.set_values({"max_labels": 3})
-    run(dock)
-    dock.input.scale.set_value(7)
-    dock.input.choose(features="intensity", max_side=240)
-    dock.form.set_values({"max_labels": None, "device": "cpu"})
-    run(dock)
-    dock.form.set_values({"s": 0.25, "stop.max_steps": 50, "stop.entropy": 0.01})
-    run(dock)
-    names = {layer.name for layer in result_layers(viewer)}
-    first, second = "blocks [SAF, Labels 3]", "blocks [SAF, Scale 7, 240 px]"
-    assert {first, second} < names
-    (third,) = names - {first, second}
-    assert third.startswith(second[:-1]) and third.endswith(", …]")
-
-
-def test_what_of_a_stack_is_labelled_is_said(viewer, dock, run):
-    image = viewer.add_image(stack(), name="stack", axis_labels=("time", "y", "x"))
-    dock.input.choose(image=image)
-    viewer.dims.set_current_step(0, 2)
-    assert dock.input.choices["extent"].currentText() == "this frame"
-    run(dock)
-    words = "frame 3 of 5 is labelled: Frames labels all"
-    assert dock.status.text.splitlines()[1] == words
-    dock.input.choose(extent="volume")
-    run(dock)
-    assert words not in dock.status.text
 
 
 def test_in_3_d_the_ground_is_seen_through(viewer, dock, run):

@@ -9,7 +9,6 @@ from napari.components import ViewerModel
 
 from napari_saf._gui.layers.metadata import is_regions
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = [pytest.mark.gui]
@@ -107,16 +106,3 @@ def test_results_go_and_come_back_with_their_image(dock, reopen, open_on, settle
     for one in (opened, later):
         settle(one)
         assert tooltips(one.swatches) == shown != []
-
-
-def test_labels_from_strokes_are_left_to_their_dock(model, open_on, reopen, settle):
-    model.add_image(blocks(SIDE), name="a")
-    scribbles = open_on(model, ScribblesWidget)
-    scribbles.follow.setChecked(False)
-    scribbles.new_strokes()
-    for number, row in ((1, 4), (2, SIDE - 4)):
-        scribbles.strokes.layer.data_setitem((np.full(5, row), np.arange(3, 8)), number)
-    scribbles.start()
-    settle(scribbles)
-    _, _, opened = reopen()
-    assert tooltips(opened.swatches) == [] and opened.regions.isHidden()

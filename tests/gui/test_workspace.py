@@ -96,13 +96,6 @@ def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(work, keep, tm
     assert kept == ([] if is_saved else ["mine"])
 
 
-def test_nothing_is_kept_where_a_person_wants_that(work, keep, tmp_path):
-    napari.settings.get_plugin_settings("napari-saf").strokes.keeps_strokes = False
-    keep(work)
-    work.shut_down()
-    assert not recovered(tmp_path)
-
-
 @pytest.mark.parametrize("is_dock_first", [True, False])
 def test_corrections_of_a_mask_are_work_and_the_mask_is_none(
     model, open_on, tmp_path, is_dock_first
@@ -174,7 +167,7 @@ def painted(window, open_dock):
     return dock.window(), dock
 
 
-def test_a_window_asks_for_what_was_recovered_until_it_is_saved(
+def test_a_window_asks_for_what_was_recovered_and_saves_it_where_that_is_the_answer(
     window, open_dock, answers, settle, tmp_path
 ):
     given, asked = answers
@@ -184,12 +177,12 @@ def test_a_window_asks_for_what_was_recovered_until_it_is_saved(
     frame.show()
     recover(dock)
     settle(dock)
-    given += ["cancel"]
+    given += ["cancel", "save"]
     assert not frame.close() and len(asked) == 1
-    dock.save_to(tmp_path / "p.napari-saf")
-    settle(dock)
+    dock.file.path = tmp_path / "p.napari-saf"
     frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() and len(asked) == 1
+    assert frame.close() and len(asked) == 2
+    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "taught"
     assert not _autosave.recoverable_projects()
 
 
