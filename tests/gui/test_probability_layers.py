@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import blocks, layer_of, lock, stack
+from gui_cases import blocks, layer_of, lock
 from qtpy.QtCore import Qt
 from test_apply import CORNERS, teach_corners
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.gui
 
 @pytest.fixture
 def segment(model, open_on):
-    model.add_image(blocks(), name="blocks")
+    model.add_image(np.stack([blocks()] * 2), name="blocks", rgb=True, scale=(3, 2, 2))
+    model.dims.set_current_step(0, 1)
     return open_on(model, SegmentWidget)
 
 
@@ -59,6 +60,7 @@ def test_ticked_labels_are_shown_as_they_were_labelled_until_a_later_result(
     assert [layer.name for layer in shown] == names
     for number, layer in enumerate(shown, start=1):
         np.testing.assert_array_equal(layer.data > 0.5, labels.data == number)
+        np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
         np.testing.assert_allclose(layer.colormap.colors[-1], labels.get_color(number), atol=1e-3)
     assert maps_shown(export, settle) == []  # the same layers, filled again
     assert all(layer.visible for layer in shown)
@@ -67,20 +69,6 @@ def test_ticked_labels_are_shown_as_they_were_labelled_until_a_later_result(
     settle(segment)
     assert layer_of(model, "blocks [SLK").visible
     assert not any(layer.visible for layer in shown)
-
-
-def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
-    model.add_image(stack(), name="ball", scale=(3, 1, 1))
-    model.dims.set_point(0, 6)
-    segment = open_on(model, SegmentWidget)
-    segment.input.choose(extent="slice")
-    labels = run(segment, settle)
-    export = open_on(model, ExportWidget)
-    export.labels.choose(labels)
-    tick(export.maps, 1)
-    (layer,) = maps_shown(export, settle)
-    assert layer.data.shape == labels.data.shape
-    np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
 
 
 def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path):

@@ -240,7 +240,9 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, save, lo
     assert opened.table.model.table["object"].tolist() == [*before["object"][1:], 9]
 
 
-def test_strokes_on_all_images_teach_together(model, dock, scribbles, save, settle):
+def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
+    model, dock, scribbles, save, tmp_path, settle
+):
     """Each image shows two of four classes; all four are found on the third one."""
     paint(scribbles, c1=4, c2=24)
     dock.images.go_to_next()
@@ -249,15 +251,24 @@ def test_strokes_on_all_images_teach_together(model, dock, scribbles, save, sett
     settle(dock)
     assert "3 of 3 images labelled" in dock.status.text
     assert stages(dock) == ["labelled"] * 3
-    dock.images.go_to(dock.session.model.entries[2])
-    labels = result_on(model).data
-    corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
-    assert sorted(np.unique(corners)) == [1, 2, 3, 4]
     project = save(dock)
     for image in project.images:
         expected = project.recipe.run(saf.read_image(image.file.path).array).labels
         stored = [layer for layer in image.layers if layer.kind == "labels"][-1]
         np.testing.assert_array_equal(stored.pixels.to_array(), expected)
+    dock.images.go_to(dock.session.model.entries[2])
+    labels = result_on(model).data
+    assert sorted(labels[[4, 4, 28, 28], [4, 28, 4, 28]]) == [1, 2, 3, 4]
+    result_on(model).data_setitem((np.array([0]), np.array([0])), 7)
+    dock.label_all()
+    settle(dock)
+    assert "2.tif: corrected by hand" in dock.status.text
+    assert result_on(model).data[0, 0] == 7
+    dock.export_to(tmp_path / "out")
+    settle(dock)
+    assert stages(dock) == ["exported"] * 3
+    mask = saf.read_mask(tmp_path / "out" / "2.labels.tif")
+    assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2, 3, 4, 7}
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):
@@ -296,25 +307,6 @@ def test_the_least_certain_images_come_next(dock, scribbles, folder, save, settl
     layers = [image.layers for image in save(dock).images]
     kept = [[one.uncertainty for one in own if one.kind == "labels"] for own in layers]
     assert [own[-1] for own in kept] == shares
-
-
-def test_corrections_by_hand_are_left_and_exported_with_all_masks(
-    model, dock, scribbles, tmp_path, settle
-):
-    paint(scribbles, c1=4, c2=24)
-    dock.label_all()
-    settle(dock)
-    result_on(model).data_setitem((np.array([0]), np.array([0])), 7)
-    dock.label_all()
-    settle(dock)
-    assert "0.tif: corrected by hand" in dock.status.text
-    assert result_on(model).data[0, 0] == 7
-    dock.export_to(tmp_path / "out")
-    settle(dock)
-    assert stages(dock) == ["exported"] * 3
-    for number, labels in enumerate(({1, 2, 7}, {1, 2})):
-        mask = saf.read_mask(tmp_path / "out" / f"{number}.labels.tif")
-        assert mask.recipe is not None and set(np.unique(mask.labels)) == labels
 
 
 def test_missing_images_are_looked_for_in_a_folder_or_shown_by_a_person(

@@ -80,7 +80,9 @@ def in_sight(viewer):
     return [layer.name.partition("[")[2].partition("]")[0] for layer in found]
 
 
-def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, label):
+def test_of_a_photograph_the_regions_come_into_view_unless_a_person_chose_labels(
+    viewer, dock, label
+):
     assert dock.regions.isHidden()
     result = label(dock)
     _, (regions,) = layers_of(viewer)
@@ -91,6 +93,13 @@ def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, 
     assert dock.regions.regions_button.text() == f"{expected.max()} regions"
     assert viewer.layers.selection.active == regions
     assert dock.swatches.isHidden() and not dock.regions.isHidden()
+    dock.regions.labels_button.click()
+    label(dock)
+    assert in_sight(viewer) == ["SAF"]
+    dock.input.choose(image=viewer.add_image(blocks().mean(axis=-1), name="grey"))
+    dock.regions.regions_button.click()
+    label(dock)
+    assert [layer.name for layer in viewer.layers if layer.visible][-1] == "grey [SAF, regions]"
 
 
 def test_of_a_grey_image_the_labels_stay_in_view_until_a_person_chooses(viewer, grey, label):
@@ -106,17 +115,6 @@ def test_of_a_grey_image_the_labels_stay_in_view_until_a_person_chooses(viewer, 
         assert f"[{name}]" in viewer.layers.selection.active.name
         assert grey.swatches.isHidden() == (name == "SAF, regions")
     assert [len(found) for found in layers_of(viewer)] == [1, 1]
-
-
-def test_what_a_person_chose_holds_for_later_runs(viewer, dock, label):
-    label(dock)
-    dock.regions.labels_button.click()
-    label(dock)
-    assert in_sight(viewer) == ["SAF"]
-    dock.input.choose(image=viewer.add_image(blocks().mean(axis=-1), name="grey"))
-    dock.regions.regions_button.click()
-    label(dock)
-    assert [layer.name for layer in viewer.layers if layer.visible][-1] == "grey [SAF, regions]"
 
 
 def test_regions_follow_the_slider_without_another_run(viewer, dock, label):

@@ -158,15 +158,6 @@ def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkey
 # The window
 
 
-def painted(window, open_dock):
-    """Return a window in sight with the Scribbles dock and work that is not saved."""
-    window.add_image(blocks(), name="a")
-    dock = open_dock(window, ScribblesWidget)
-    dock.window().show()
-    window.add_labels(STROKES, name="mine")
-    return dock.window(), dock
-
-
 def test_a_window_asks_for_what_was_recovered_and_saves_it_where_that_is_the_answer(
     window, open_dock, answers, settle, tmp_path
 ):
@@ -186,20 +177,6 @@ def test_a_window_asks_for_what_was_recovered_and_saves_it_where_that_is_the_ans
     assert not _autosave.recoverable_projects()
 
 
-def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):
-    given, asked = answers
-    frame, dock = painted(window, open_dock)
-    window.window.remove_dock_widget(dock)
-    assert dock.lifetime.has_ended and not dock.workspace.has_ended
-    keep(dock)
-    assert recovered(tmp_path)
-    given += ["cancel", "discard"]
-    assert not frame.close()
-    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() and len(asked) == 2
-    assert dock.workspace.has_ended and not recovered(tmp_path)
-
-
 def test_what_was_given_up_in_a_window_that_stays_is_kept_again(work, answers, keep, tmp_path):
     """napari asks, too, and may be told to go on."""
     given, asked = answers
@@ -210,19 +187,28 @@ def test_what_was_given_up_in_a_window_that_stays_is_kept_again(work, answers, k
     assert not work.workspace.may_close()
 
 
-def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
+def test_a_window_asks_after_its_docks_were_closed_and_before_napari_does(
+    window, open_dock, answers, keep, tmp_path
+):
     """Where it is answered with Cancel napari asks nothing at all."""
     given, asked = answers
-    frame, _ = painted(window, open_dock)
+    window.add_image(blocks(), name="a")
+    dock, seen = open_dock(window, ScribblesWidget), []
+    frame = dock.window()
+    frame.show()
+    window.add_labels(STROKES, name="mine")
+    window.window.remove_dock_widget(dock)
+    assert dock.lifetime.has_ended and not dock.workspace.has_ended
+    keep(dock)
+    assert recovered(tmp_path)
     napari.settings.get_settings().application.confirm_close_window = True
-    seen = []
 
     def look():
         """Reject the dialog of napari once it is in sight."""
-        shown = [one for one in QApplication.topLevelWidgets() if _is_in_sight(one)]
-        seen.extend(len(asked) for _ in shown)
-        for dialog in shown:
-            dialog.reject()
+        for dialog in QApplication.topLevelWidgets():
+            if isinstance(dialog, ConfirmCloseDialog) and dialog.isVisible():
+                seen.append(len(asked))
+                dialog.reject()
 
     given += ["cancel", "discard"]
     looking = QTimer(interval=50)
@@ -233,10 +219,9 @@ def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
         assert frame.isVisible() and len(asked) == n_asked
     looking.stop()
     assert seen == [2]
-
-
-def _is_in_sight(widget):
-    return isinstance(widget, ConfirmCloseDialog) and widget.isVisible()
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
+    assert frame.close() and len(asked) == 2
+    assert dock.workspace.has_ended and not recovered(tmp_path)
 
 
 def test_that_work_cannot_be_kept_is_said_once(work, keep, no_room, monkeypatch):
