@@ -86,18 +86,10 @@ def test_labels_follow_strokes_undo_redo_and_erased_classes_in_one_layer_below(
     for number in (4, 3, 2):
         scribbles.classes.selectRow(scribbles.classes.numbers().index(number))
         scribbles.buttons["erase_class"].click()
+        scribbles.strokes.layer.visible, model.dims.ndisplay = False, 3  # even so
     settle(scribbles)
     assert scribbles.classes.numbers() == [1]
     assert "another class" in scribbles.status.text and not labels_of(scribbles).any()
-
-
-def test_a_class_is_erased_on_strokes_hidden_while_they_were_turned(taught, model, settle):
-    taught.strokes.layer.visible = False
-    model.dims.ndisplay = 3
-    taught.classes.selectRow(0)
-    taught.buttons["erase_class"].click()
-    settle(taught)
-    assert taught.classes.numbers() == [2, 3, 4]
 
 
 def test_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
@@ -156,8 +148,8 @@ def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
         assert set(share_texts(taught.classes).values()) == {""}
 
 
-def test_classes_are_named_coloured_and_added(taught, qtbot):
-    table = taught.classes
+def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, model, qtbot):
+    table, strokes = taught.classes, taught.strokes.layer
     rename(table, 1, "sky")
     assert taught.strokes.names[1] == "sky"
     assert taught.result.metadata["class_names"][1] == "sky"
@@ -167,13 +159,23 @@ def test_classes_are_named_coloured_and_added(taught, qtbot):
     np.testing.assert_allclose(taught.result.get_color(1), (1, 0, 0, 1), atol=1e-3)
     taught.buttons["add_class"].click()
     assert table.numbers() == [1, 2, 3, 4, 5]
-    assert share_texts(table)[5] == "0.0 %"
-    assert taught.strokes.layer.selected_label == 5
-    taught.strokes.layer.selected_label = 2
+    assert share_texts(table)[5] == "0.0 %" and strokes.selected_label == 5
+    strokes.selected_label = 2
     assert table.selected() == [2]
     rectangle = table.visualRect(table.model().index(2, 1))
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
-    assert taught.strokes.layer.selected_label == 3
+    assert strokes.selected_label == 3
+
+    taught.uncertainty.click()
+    image = model.layers["blocks uncertainty"]
+    assert image.data.shape == (32, 32) and 0 <= image.data.min() < image.data.max() <= 1
+    assert image.data[:, 15:17].mean() > image.data[4:12, 2:12].mean()
+    taught.buttons["suggest"].click()
+    spot = model.layers["suggested spot"].data[0].astype(int)
+    assert not strokes.data[tuple(spot)]
+    assert model.layers.selection.active == strokes
+    taught.uncertainty.click()
+    assert not image.visible
 
 
 def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, model, settle):
@@ -227,21 +229,6 @@ def test_labels_of_another_run_are_merged_and_split(open_on, model, paint, settl
     assert (found[:16] == 1).all()
     assert (found[18:, 18:] == 5).mean() > 0.9
     assert (found[18:, :14] == 3).mean() > 0.9
-
-
-def test_uncertainty_is_shown_and_a_spot_suggested(taught, model):
-    taught.uncertainty.click()
-    image = model.layers["blocks uncertainty"]
-    assert image.data.shape == (32, 32)
-    assert 0 <= image.data.min() < image.data.max() <= 1
-    assert image.data[:, 15:17].mean() > image.data[4:12, 2:12].mean()
-    assert model.layers.selection.active == taught.strokes.layer
-    taught.buttons["suggest"].click()
-    spot = model.layers["suggested spot"].data[0].astype(int)
-    assert not taught.strokes.layer.data[tuple(spot)]
-    assert model.layers.selection.active == taught.strokes.layer
-    taught.uncertainty.click()
-    assert not image.visible
 
 
 def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(

@@ -129,9 +129,14 @@ def test_what_is_painted_while_a_file_is_written_is_not_saved(work, model, tmp_p
     assert not file.is_unsaved(work.workspace.state())
 
 
-def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
+def test_lost_work_is_recovered_in_any_dock_and_asked_for_as_the_window_closes(
+    window, open_dock, answers, settle, tmp_path
+):
+    given, asked = answers
     leave_behind(tmp_path, blocks())
     dock = open_dock(window, ScribblesWidget)
+    frame = dock.window()
+    frame.show()
     assert "was not saved" in dock.findChild(RecoveryLine).note.text()
     recover(dock)
     project = dock.workspace.docks["Project"]
@@ -140,8 +145,13 @@ def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settl
     np.testing.assert_array_equal(strokes.data, STROKES)
     assert dock.findChild(RecoveryLine).isHidden()
     assert project.status.text == "recovered 1 image with 1 layer: save the project to keep them"
-    assert project.name.text() == "Your work: not saved"
-    assert dock.workspace.file.is_unsaved(dock.workspace.state())
+    given += ["cancel", "save"]
+    assert not frame.close() and len(asked) == 1
+    project.file.path = tmp_path / "p.napari-saf"
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
+    assert frame.close() and len(asked) == 2
+    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "taught"
+    assert not _autosave.recoverable_projects()
 
 
 def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkeypatch):
@@ -156,25 +166,6 @@ def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkey
 
 
 # The window
-
-
-def test_a_window_asks_for_what_was_recovered_and_saves_it_where_that_is_the_answer(
-    window, open_dock, answers, settle, tmp_path
-):
-    given, asked = answers
-    leave_behind(tmp_path, blocks())
-    dock = open_dock(window, ProjectWidget)
-    frame = dock.window()
-    frame.show()
-    recover(dock)
-    settle(dock)
-    given += ["cancel", "save"]
-    assert not frame.close() and len(asked) == 1
-    dock.file.path = tmp_path / "p.napari-saf"
-    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() and len(asked) == 2
-    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "taught"
-    assert not _autosave.recoverable_projects()
 
 
 def test_what_was_given_up_in_a_window_that_stays_is_kept_again(work, answers, keep, tmp_path):
