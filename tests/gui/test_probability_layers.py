@@ -87,7 +87,7 @@ def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path):
         maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
         assert maps.dtype == kind and len(maps) == 2
         for own, number in zip(maps, (2, 3), strict=True):
-            np.testing.assert_array_equal(own > most * 0.5, labels.data == number)
+            np.testing.assert_array_equal(own > most * 0.5, labels.data[0] == number)
     assert len([*tmp_path.iterdir()]) == 2
     tick(export.maps)
     export.start()

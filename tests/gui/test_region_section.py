@@ -117,11 +117,10 @@ def test_of_a_grey_image_the_labels_stay_in_view_until_a_person_chooses(viewer, 
     assert [len(found) for found in layers_of(viewer)] == [1, 1]
 
 
-def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
+def test_regions_follow_the_slider_and_come_and_go_with_their_layers(viewer, dock, label):
     result = label(dock)
-    (_,), (layer,) = layers_of(viewer)
-    tree = saf.merge_regions(result.labels, blocks())
-    colors = {}
+    (labels,), (layer,) = layers_of(viewer)
+    tree, colors = saf.merge_regions(result.labels, blocks()), {}
     for value in (100, 0, 50):
         dock.regions.slider.setValue(value)
         expected = tree.at_level(value / 100)
@@ -135,9 +134,24 @@ def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
     at = tuple(np.argwhere(tree.finest == sizes.argmax())[0])
     assert all((colors[100][at] == own[at]).all() for own in colors.values())
     assert len(np.unique(colors[0].reshape(-1, 4), axis=0)) == tree.finest.max() > 1
+
+    layer.visible, labels.visible = False, True
+    assert dock.regions.labels_button.isChecked() and not dock.swatches.isHidden()
+    labels.visible, layer.visible = False, True
+    assert dock.regions.regions_button.isChecked()
     dock.regions.labels_button.click()
     dock.regions.slider.setValue(20)
-    assert in_sight(viewer) == ["SAF, regions"]
+    assert in_sight(viewer) == ["SAF, regions"] and dock.swatches.isHidden()
+    viewer.layers.remove(layer)
+    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
+    dock.regions.regions_button.click()
+    (_,), (again,) = layers_of(viewer)
+    assert again is not layer and in_sight(viewer) == ["SAF, regions"]
+    viewer.layers.remove(labels)
+    assert dock.regions.isHidden() and again in viewer.layers and again.visible
+    dock.regions.slider.setValue(3)
+    label(dock)
+    assert in_sight(viewer)[-1] == "SAF, regions" and not dock.regions.isHidden()
 
 
 def test_regions_do_not_come_over_labels_that_a_person_went_back_to_or_painted_on(
@@ -217,42 +231,23 @@ def test_one_click_goes_on_with_the_labels(window, viewer, dock, run):
         assert opened.labels.layer == layer_of(viewer, "blocks [SAF"), title
 
 
-def test_either_layer_may_be_hidden_shown_and_removed(viewer, dock, label):
-    label(dock)
-    (labels,), (regions,) = layers_of(viewer)
-    regions.visible, labels.visible = False, True
-    assert dock.regions.labels_button.isChecked() and not dock.swatches.isHidden()
-    labels.visible, regions.visible = False, True
-    assert dock.regions.regions_button.isChecked() and dock.swatches.isHidden()
-    viewer.layers.remove(regions)
-    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
-    dock.regions.regions_button.click()
-    (_,), (again,) = layers_of(viewer)
-    assert again is not regions and in_sight(viewer) == ["SAF, regions"]
-    viewer.layers.remove(labels)
-    assert dock.regions.isHidden()
-    assert again in viewer.layers and again.visible
-    dock.regions.slider.setValue(3)
-    label(dock)
-    assert in_sight(viewer)[-1] == "SAF, regions" and not dock.regions.isHidden()
-
-
-@pytest.mark.parametrize("how", ["run", "remove", "close"])
 def test_regions_that_nobody_needs_any_more_are_no_longer_merged(
-    viewer, dock, run, long_run, qtbot, merging, how
+    viewer, dock, run, long_run, qtbot, merging
 ):
-    run(dock)
-    assert dock.regions.is_merging
-    if how == "run":
-        long_run(dock)
-    elif how == "remove":
-        viewer.layers.remove(layers_of(viewer)[0][0])
-    else:
-        dock.shut_down()
-    qtbot.waitUntil(lambda: merging.cancelled == 1, timeout=TIMEOUT)
-    assert layers_of(viewer)[1] == []
-    dock.controller.stop()
-    qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
+    values = dock.form.values()
+    for act in (
+        lambda: viewer.layers.remove(layers_of(viewer)[0][0]),
+        lambda: long_run(dock),
+        dock.shut_down,
+    ):
+        dock.controller.stop()
+        qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
+        dock.form.set_values(values)
+        run(dock)
+        assert dock.regions.is_merging and merging.cancelled < merging.began
+        act()
+        qtbot.waitUntil(lambda: merging.cancelled == merging.began, timeout=TIMEOUT)
+        assert layers_of(viewer)[1] == []
 
 
 def test_regions_that_cannot_be_merged_can_be_asked_for_again(

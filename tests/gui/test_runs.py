@@ -1,4 +1,4 @@
-"""A run in its thread and the screen: neither waits for the other."""
+"""A run in its thread, the screen beside it, and what is said of how long it takes."""
 
 from __future__ import annotations
 
