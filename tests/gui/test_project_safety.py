@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from gui_cases import blocks
+from gui_cases import TIMEOUT, blocks
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QFileDialog, QMessageBox
@@ -99,7 +99,8 @@ def test_a_damaged_image_is_told_whatever_its_reader_raises(
     dock = open_on(model, ProjectWidget)
     dock.images.add_files([tmp_path / "a.npy", tmp_path / "bad.png"])
     rows, role = dock.images.table.model(), Qt.ItemDataRole.DecorationRole
-    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.model.entries))
+    entries = dock.session.model.entries
+    qtbot.waitUntil(lambda: all(one.picture is not None for one in entries), timeout=TIMEOUT)
     assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
     monkeypatch.setattr(ViewerModel, "open", fail)
     dock.images.go_to_next()

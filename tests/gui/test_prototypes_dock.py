@@ -8,7 +8,10 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QApplication, QLineEdit
 
 from napari_saf._gui.forms.controls import fill_color
+from napari_saf._gui.layers.metadata import ARE_STROKES
+from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf.pipeline import Pipeline
 
 pytestmark = [pytest.mark.gui]
@@ -247,10 +250,25 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98
     replay = Pipeline.from_plain(made.metadata["napari_saf"]["recipe"])
     np.testing.assert_array_equal(replay.run(blocks()).labels, made.data)
+    dock.editor.undo()
+    assert made not in model.layers
+    dock.editor.redo()
+    assert made in model.layers
     for _ in range(3):
         dock.editor.undo()
-    assert dock.source.layer == layer
-    assert made not in model.layers
+    assert dock.source.layer == layer and made not in model.layers
+
+
+def test_strokes_are_chosen_by_hand_alone(open_on, model, settle):
+    image = model.add_image(blocks(), name="blocks")
+    strokes = add_strokes(model, image, np.zeros((32, 32), np.uint8), Placement((), (0, 1), {}))
+    dock = open_on(model, PrototypesWidget)
+    assert dock.status.text == ARE_STROKES
+    found = model.add_labels(QUADRANTS.copy(), metadata=result_of(blocks(), QUADRANTS))
+    settle(dock)
+    assert dock.source.layer == found and not dock.status.text
+    dock.choose(strokes)
+    assert dock.status.text == ARE_STROKES
 
 
 def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):

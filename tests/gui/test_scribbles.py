@@ -106,6 +106,13 @@ def test_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     with qtbot.waitSignal(scribbles.controller.began, timeout=TIMEOUT):
         paint(scribbles, CORNERS[2], 3, waits=False)
     assert len(ended) <= 1
+    for _ in range(3):
+        scribbles.strokes.layer.undo()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    assert not labels_of(scribbles).any()
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
+        for _ in range(2):
+            scribbles.strokes.layer.redo()
     with qtbot.waitSignal(scribbles.controller.finished, timeout=TIMEOUT):
         scribbles.input.choose(image=other)
     assert scribbles.input.strokes is None and not scribbles.classes.numbers()

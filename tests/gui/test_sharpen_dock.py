@@ -209,7 +209,7 @@ def test_stop_between_planes_changes_nothing_and_the_slider_starts_anew(
         dock.borders.slider.setValue(position)
     qtbot.wait(FOLLOWED)
     go_on.release(100)
-    settle(dock, FOLLOWED)
+    qtbot.waitUntil(lambda: len(strengths) > 3 and not dock.panel.is_busy, timeout=TIMEOUT)
     assert strengths == [None, 1.0, 1.0, 1.0]
     pairs = zip(before, model.layers["stack"].data, strict=True)
     assert np.array_equal(labels.data, [sharpen_labels(*pair, strength=1.0) for pair in pairs])

@@ -247,6 +247,7 @@ def test_a_slice_whose_run_never_began_is_labelled_on_return(
         for position in (2, 4):
             model.dims.set_current_step(0, position)
             qtbot.wait(REST_MILLISECONDS)
+            paint(BALL, 1, waits=False)
             paint((14, 14), 2, waits=False)
             qtbot.wait(REST_MILLISECONDS)
     painted.controller.stop()

@@ -30,7 +30,7 @@ def test_the_spot_is_uncertain_not_painted_and_not_at_the_rim():
     uncertainty, strokes = np.zeros((100, 120)), np.zeros((100, 120), np.uint8)
     uncertainty[0], uncertainty[46:55, 56:65], uncertainty[80:84, 10:14] = 1, 0.5, 0.4
     assert most_uncertain_pixel(uncertainty, strokes) == (50, 60)
-    strokes[50, 58:64] = 1
+    strokes[46:55, 56:65] = 1
     row, column = most_uncertain_pixel(uncertainty, strokes)
     assert 80 <= row < 84 and 10 <= column < 14
     uncertainty[1:] = 0
