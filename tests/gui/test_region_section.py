@@ -312,9 +312,6 @@ def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label, settle
     assert in_sight(viewer) == ["SAF, regions", ""]
     label(dock)
     assert in_sight(viewer) == ["SAF", ""]
-    dock.input.choose(strokes=None)
-    label(dock)
-    assert in_sight(viewer) == ["", "SAF, regions"]
 
 
 def test_regions_of_another_solution_of_a_sweep_take_the_place_of_the_first(

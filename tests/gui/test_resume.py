@@ -19,8 +19,8 @@ SLOW = {"stepper": "euler", "stepper.step": 0.05, "max_labels": 4}
 
 
 @pytest.fixture
-def viewer(model_or_window):
-    return model_or_window
+def viewer(model):
+    return model
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def viewer(model_or_window):
-    return model_or_window
+def viewer(model):
+    return model
 
 
 def result_layers(viewer):

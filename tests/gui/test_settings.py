@@ -16,6 +16,11 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
+def viewer(model):
+    return model
+
+
+@pytest.fixture
 def settings():
     return get_plugin_settings("napari-saf")
 

@@ -18,8 +18,8 @@ EVERY = slice(None)
 
 
 @pytest.fixture
-def viewer(model_or_window):
-    return model_or_window
+def viewer(model):
+    return model
 
 
 @pytest.fixture
