@@ -301,7 +301,7 @@ def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):
     assert sorted(in_sight(viewer)) == ["SAF, regions", "SAF, regions"]
 
 
-def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label, settle):
+def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label):
     painted = np.zeros((32, 32), int)
     painted[2:30, 2:6], painted[2:30, 26:30] = 1, 2
     strokes = viewer.add_labels(painted, name="strokes")

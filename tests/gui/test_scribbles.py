@@ -185,7 +185,7 @@ def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, mo
     assert not image.visible
 
 
-def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, model, settle):
+def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, settle):
     """What is painted on them, or with its own brush, counts once it is free again."""
     taught.input.choose(max_side=12)
     paint(taught, (4, 8), 1)

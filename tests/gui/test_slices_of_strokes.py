@@ -101,7 +101,7 @@ def keeps(dock, model, position, pixels, number):
     return (result_at(model, position).data[0][pixels[0] & unpainted] == number).all()
 
 
-def test_labels_are_in_sight_after_each_stroke(painted, open_on, model, go, run, paint):
+def test_labels_are_in_sight_after_each_stroke(painted, open_on, model, run, paint):
     """Also those that another dock has hidden."""
     run(open_on(model, SegmentWidget))
     assert not result_at(model, 3).visible and result_at(model, 2).visible
