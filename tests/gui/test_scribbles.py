@@ -108,8 +108,10 @@ def test_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     assert len(ended) <= 1
     for _ in range(3):
         scribbles.strokes.layer.undo()
-    qtbot.waitUntil(lambda: not labels_of(scribbles).any(), timeout=TIMEOUT)
-    assert not scribbles.controller.is_running
+    qtbot.waitUntil(
+        lambda: not scribbles.controller.is_running and "class 1" in scribbles.status.text,
+        timeout=TIMEOUT,
+    )
     with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         for _ in range(2):
             scribbles.strokes.layer.redo()
