@@ -13,7 +13,6 @@ from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LabelFinder, deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource, prototype_set
-from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
 from napari_saf.methods import not_cancelled
@@ -61,22 +60,22 @@ def label(empty_dock, qtbot, viewer):
     return run
 
 
-def repeated(viewer, labels, image):
-    """Return the labels that repeating gives, and where they would lie."""
-    recipe = recipe_of(labels)
-    request = repeat_job(viewer, recipe, image, labels)
-    result = request.method.run(request.image_job.read(not_cancelled))
-    return request.placement.shape(result.labels.shape), result.labels
+def assert_repeated(viewer, labels, image, n_channels=1):
+    """Labels that are repeated, edited or exported are those that there are, in their place."""
+    request = repeat_job(viewer, recipe_of(labels), image, labels)
+    again = request.method.run(request.image_job.read(not_cancelled)).labels
+    assert request.placement.shape(again.shape) == labels.data.shape
+    np.testing.assert_array_equal(again, labels.data.reshape(again.shape))
+    problem = EditTarget.of(labels, image).job.read(not_cancelled)
+    assert problem.features.shape[0] == again.size and problem.features.shape[1] % n_channels == 0
+    source = labelling_reader(viewer, labels, image)(not_cancelled)
+    assert source.labels.squeeze().shape == again.squeeze().shape
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 5, 32, 32), 0), ((5, 3, 32, 32), 1)])
 def test_channels_stay_channels_when_a_slice_is_repeated(viewer, label, shape, axis):
     layer = viewer.add_image(channels_of_planes(shape, axis), name="a", channel_axis=None)
-    labels = label(layer, channels=axis)
-    found, again = repeated(viewer, labels, layer)
-    assert found == labels.data.shape
-    np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert EditTarget.of(labels, layer).job.read(not_cancelled).features.shape == (32 * 32, 3)
+    assert_repeated(viewer, label(layer, channels=axis), layer, n_channels=3)
 
 
 def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, label):
@@ -84,20 +83,12 @@ def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, la
     viewer.dims.order = (1, 0, 2)
     labels = label(layer)
     assert labels.data.shape == (5, 1, 32)
-    found, again = repeated(viewer, labels, layer)
-    assert found == labels.data.shape
-    np.testing.assert_array_equal(again, labels.data[:, 0])
-    source = labelling_reader(viewer, labels, layer)(not_cancelled)
-    assert source.labels.shape == source.image.shape == (5, 32)
+    assert_repeated(viewer, labels, layer)
 
 
 def test_slices_of_an_axis_of_length_1_can_be_edited_and_repeated(viewer, label):
     layer = viewer.add_image(np.random.default_rng(0).random((1, 4, 16, 16)), name="a")
-    labels = label(layer, extent="each")
-    found, again = repeated(viewer, labels, layer)
-    assert found == labels.data.shape
-    np.testing.assert_array_equal(again, labels.data)
-    assert EditTarget.of(labels, layer).job.read(not_cancelled).graph.shape == (1, 4, 16, 16)
+    assert_repeated(viewer, label(layer, extent="each"), layer)
 
 
 def test_the_image_that_was_labelled_is_known_again(viewer, label):
@@ -119,22 +110,10 @@ def test_of_images_that_carry_no_sign_the_longest_name_counts(viewer):
     assert labelled_image(viewer, labels, lambda one: one in layers) == layers[1]
 
 
-@pytest.mark.parametrize(
-    "turned",
-    [
-        {"rotate": np.array([[1, 0, 0], [0, 0.8, -0.6], [0, 0.6, 0.8]])},
-        {"affine": np.array([[1, 0, 0, 0], [0, 1.5, 0.2, 10], [0, 0, 2, -3], [0, 0, 0, 1]])},
-        {"shear": np.array([0, 0, 0.3])},
-    ],
-)
-def test_labels_of_channels_lie_where_a_turned_image_lies(viewer, label, turned):
-    layer = viewer.add_image(
-        channels_of_planes((3, 32, 32), 0),
-        name="a",
-        scale=(1, 2, 0.5),
-        translate=(0, 7, -4),
-        **turned,
-    )
+def test_labels_of_channels_lie_where_a_turned_image_lies(viewer, label):
+    turned = {"rotate": np.array([[1, 0, 0], [0, 0.8, -0.6], [0, 0.6, 0.8]]), "shear": [0, 0, 0.3]}
+    image, placed = channels_of_planes((3, 32, 32), 0), {"translate": (0, 7, -4)}
+    layer = viewer.add_image(image, name="a", scale=(1, 2, 0.5), **placed, **turned)
     labels = label(layer, channels=0)
     for corner in ((0, 0), (31, 0), (0, 31), (31, 31)):
         np.testing.assert_allclose(
@@ -143,47 +122,19 @@ def test_labels_of_channels_lie_where_a_turned_image_lies(viewer, label, turned)
     np.testing.assert_allclose(labels.scale, (2, 0.5))
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"),
-    [
-        ((5, 3, 32, 32), 1),
-        pytest.param((4, 32, 3, 32), 2, marks=pytest.mark.exhaustive),
-        ((5, 32, 32, 3), 3),
-    ],
-)
+@pytest.mark.parametrize(("shape", "axis"), [((3, 3, 32, 32), 1), ((3, 32, 32, 3), 3)])
 def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis):
     scale, translate = (2, 0.5, 3, 1), (7, -4, 1, 0)
-    image = np.moveaxis(channels_of_planes((shape[0], 3, 32, 32), 1), 1, axis)
+    image = np.moveaxis(channels_of_planes((3, 3, 32, 32), 1), 1, axis)
     layer = viewer.add_image(image, rgb=False, name="a", scale=scale, translate=translate)
     labels = label(layer, extent="each", channels=axis)
     assert labels.data.shape == tuple(1 if k == axis else n for k, n in enumerate(shape))
-    for place in ([0, 0, 0, 0], [3, 1, 2, 1], [n - 1 for n in shape]):
+    for place in ([0, 0, 0, 0], [2, 1, 2, 1], [n - 1 for n in shape]):
         found = np.round(labels.world_to_data(layer.data_to_world(place)))
         place[axis] = 0
         np.testing.assert_array_equal(found, place)
     assert image_region(labels, layer)[1] == axis
-    found, again = repeated(viewer, labels, layer)
-    assert found == labels.data.shape
-    np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert EditTarget.of(labels, layer).job.read(not_cancelled).features.shape[1] == 3
-    assert labelling_reader(viewer, labels, layer)(not_cancelled).labels.shape == again.shape
-
-
-def test_strokes_lie_over_all_channels_of_their_frame(viewer, open_on, qtbot):
-    viewer.add_image(channels_of_planes((5, 3, 32, 32), 1), rgb=False, name="a")
-    dock = open_on(viewer, ScribblesWidget)
-    dock.input.choose(channels=1)
-    viewer.dims.set_current_step(0, 3)
-    viewer.dims.set_current_step(1, 2)
-    dock.new_strokes()
-    strokes = dock.input.strokes
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        for number, row in ((1, 3), (2, 20)):
-            start, end = ((*viewer.dims.point[:2], row, column) for column in (3, 9))
-            strokes.paint(np.round(strokes.world_to_data(start)), number)
-            strokes.paint(np.round(strokes.world_to_data(end)), number)
-    assert set(np.nonzero(strokes.data)[0]) == {3}
-    assert dock.result.translate[0] == 3 and dock.result.data.shape == (1, 1, 32, 32)
+    assert_repeated(viewer, labels, layer, n_channels=3)
 
 
 def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
@@ -199,7 +150,6 @@ def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
     ("names", "units", "letters"),
     [
         (("time", "y", "x"), ("second", "um", "um"), "tyx"),
-        (("t", "y", "x"), ("pixel", "pixel", "pixel"), "tyx"),
         (("axis -3", "axis -2", "axis -1"), ("second", "um", "um"), "tyx"),
         (("Time", "depth", "row", "column"), ("pixel",) * 4, "tzyx"),
         (("axis -3", "axis -2", "axis -1"), ("um", "um", "um"), None),
@@ -212,12 +162,11 @@ def test_axes_are_exported_by_their_names_and_units(viewer, names, units, letter
 
 
 def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(viewer, tmp_path):
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)), **PLAIN)
-    prototypes = np.array([[0.2], [0.8]])
-    saf.save_prototypes(
-        tmp_path / "p.json", saf.PrototypeSet(prototypes, np.array([1, 2]), options=problem.options)
-    )
-    layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
+    image = np.random.default_rng(0).random((12, 12))
+    options = saf.Problem.from_image(image, **PLAIN).options
+    prototypes = saf.PrototypeSet(np.array([[0.2], [0.8]]), np.array([1, 2]), options=options)
+    saf.save_prototypes(tmp_path / "p.json", prototypes)
+    layer = viewer.add_image(image, name="a")
     viewer.dims.ndisplay = 3
     source = FileSource("p.json", saf.load_prototypes(tmp_path / "p.json"))
     job = repeat_job(viewer, saf.Pipeline.from_prototypes(prototype_set(source)), layer)

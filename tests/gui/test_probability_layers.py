@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import blocks, layer_of, lock, stack
+from gui_cases import blocks, layer_of, lock
 from qtpy.QtCore import Qt
 from test_apply import CORNERS, teach_corners
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.gui
 
 @pytest.fixture
 def segment(model, open_on):
-    model.add_image(blocks(), name="blocks")
+    model.add_image(np.stack([blocks()] * 2), name="blocks", rgb=True, scale=(3, 2, 2))
+    model.dims.set_current_step(0, 1)
     return open_on(model, SegmentWidget)
 
 
@@ -45,7 +46,9 @@ def maps_shown(export, settle):
     return [layer for layer in export.workspace.viewer.layers if layer not in before]
 
 
-def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model, open_on, settle):
+def test_ticked_labels_are_shown_as_they_were_labelled_until_a_later_result(
+    segment, model, open_on, settle
+):
     labels = run(segment, settle)
     labels.metadata["class_names"] = {1: "sky"}
     export = open_on(model, ExportWidget)
@@ -53,71 +56,47 @@ def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model,
     assert export.maps.labels.ticked == list(range(1, labels.data.max() + 1))
     tick(export.maps, 1, 2)
     shown = maps_shown(export, settle)
-    assert [layer.name for layer in shown] == [
-        f"{labels.name} P(sky)",
-        f"{labels.name} P(label 2)",
-    ]
+    names = [f"{labels.name} P({name})" for name in ("sky", "label 2")]
+    assert [layer.name for layer in shown] == names
     for number, layer in enumerate(shown, start=1):
         np.testing.assert_array_equal(layer.data > 0.5, labels.data == number)
-        np.testing.assert_array_equal(layer.scale, labels.scale)
+        np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
         np.testing.assert_allclose(layer.colormap.colors[-1], labels.get_color(number), atol=1e-3)
     assert maps_shown(export, settle) == []  # the same layers, filled again
-
-
-def test_a_later_result_is_not_hidden_by_maps(segment, model, open_on, settle):
-    export = open_on(model, ExportWidget)
-    export.labels.choose(run(segment, settle))
-    shown = maps_shown(export, settle)
-    assert shown and all(layer.visible for layer in shown)
+    assert all(layer.visible for layer in shown)
     segment.form.choose("slk")
     segment.start()
     settle(segment)
     assert layer_of(model, "blocks [SLK").visible
     assert not any(layer.visible for layer in shown)
-    export.maps.button.click()  # those of the later result
-    settle(export)
 
 
-def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
-    model.add_image(stack(), name="ball", scale=(3, 1, 1))
-    model.dims.set_point(0, 6)
-    segment = open_on(model, SegmentWidget)
-    segment.input.choose(extent="slice")
-    labels = run(segment, settle)
-    export = open_on(model, ExportWidget)
-    export.labels.choose(labels)
-    tick(export.maps, 1)
-    (layer,) = maps_shown(export, settle)
-    assert layer.data.shape == labels.data.shape
-    np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
-
-
-@pytest.mark.parametrize(("suffix", "in_bytes"), [(".ome.zarr", False), (".tif", True)])
-def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, suffix, in_bytes):
-    labels = run(segment, settle)
-    export = open_on(model, ExportWidget)
+def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path):
+    labels, export = run(segment, settle), open_on(model, ExportWidget)
     export.labels.choose(labels)
     export.folder.set_path(tmp_path)
     export.file_name.setText("kept")
     for kind in ("masks", "regions"):
         export.choice.choose(kind, "")
-    export.choice.choose("probabilities", suffix)
-    export.maps.in_bytes.setChecked(in_bytes)
     tick(export.maps, 2, 3)
-    export.start()
-    settle(export)
-    assert [path.name for path in tmp_path.iterdir()] == [f"kept.probabilities{suffix}"]
-    maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
-    assert maps.dtype == (np.uint8 if in_bytes else np.float32) and len(maps) == 2
-    for own, number in zip(maps, (2, 3), strict=True):
-        np.testing.assert_array_equal(own > (127 if in_bytes else 0.5), labels.data == number)
+    for suffix, kind, most in ((".ome.zarr", np.float32, 1), (".tif", np.uint8, 255)):
+        export.choice.choose("probabilities", suffix)
+        export.maps.in_bytes.setChecked(kind is np.uint8)
+        export.start()
+        settle(export)
+        maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
+        assert maps.dtype == kind and len(maps) == 2
+        for own, number in zip(maps, (2, 3), strict=True):
+            np.testing.assert_array_equal(own > most * 0.5, labels.data[0] == number)
+    assert len([*tmp_path.iterdir()]) == 2
     tick(export.maps)
     export.start()
     settle(export)
     assert export.status.is_error and "none is chosen" in export.status.text
 
 
-def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
+def test_strokes_and_locked_classes_have_maps_by_the_number_of_their_class(model, open_on, settle):
+    """Pixels of a locked class took no part in the run, and are of it alone."""
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
     teach_corners(dock, settle)
@@ -127,13 +106,6 @@ def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
     for number in CORNERS:
         (own,) = soft.images([number])
         np.testing.assert_array_equal(own > 0.5, dock.result.data == number)
-
-
-def test_a_locked_class_has_its_map(model, open_on, settle):
-    """Its pixels took no part in the run, and are of it alone; those of the others are not."""
-    model.add_image(blocks(), name="blocks")
-    dock = open_on(model, ScribblesWidget)
-    teach_corners(dock, settle)
     first = next(iter(CORNERS))
     lock(dock.classes, first)
     dock.start()

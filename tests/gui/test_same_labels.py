@@ -55,14 +55,6 @@ def recipe(model, open_on, settle, path):
     return dock, path / "own.recipe.json"
 
 
-def segment(model, open_on, settle, path):
-    """A run in the Segment dock; its recipe."""
-    dock = segmented(model, open_on, settle)
-    return dock, saf.save_recipe(
-        path / "own.recipe.json", recipe_of(dock.regions.shown.layer).plain
-    )
-
-
 def dictionary(model, open_on, settle, path):
     """Atoms learned in the Patch dictionary dock; their file."""
     dock = open_on(model, DictionaryWidget)
@@ -75,7 +67,7 @@ def dictionary(model, open_on, settle, path):
     return dock, path / "own.safetensors"
 
 
-@pytest.mark.parametrize("learn", [strokes, prototypes, recipe, segment, dictionary])
+@pytest.mark.parametrize("learn", [strokes, prototypes, recipe, dictionary])
 def test_dock_dialog_run_and_python_label_alike(learn, model, open_on, settle, tmp_path):
     model.add_image(blocks(), name="blocks")
     dock, path = learn(model, open_on, settle, tmp_path)

@@ -36,9 +36,8 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("by_uncertainty", [False, True])
 def test_dock_commands_and_python_find_the_same_objects(
-    by_uncertainty, model, open_on, settle, tmp_path, monkeypatch
+    model, open_on, settle, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     image, strokes = photo()
@@ -47,27 +46,21 @@ def test_dock_commands_and_python_find_the_same_objects(
     np.save("strokes.npy", strokes)
     command("segment", "photos/photo.npy", "-o", "photo.labels.tif", "--seeds", "strokes.npy",
             "--method", "af", "--features", "intensity", "--window", "3", "--objects",
-            "--object-kinds", "2",
-            *["--no-object-by-uncertainty"] * (not by_uncertainty))  # fmt: skip
-    labels, recipe = (
-        read_labels("photo.labels.tif").array,
-        saf.load_recipe("photo.recipe.json"),
-    )
-    numbers = read_labels("photo.objects.tif").array
+            "--object-kinds", "2")  # fmt: skip
+    labels, recipe = read_labels("photo.labels.tif").array, saf.load_recipe("photo.recipe.json")
 
     problem = saf.Problem.from_image(image, seeds=strokes, **recipe.options.arguments())
     result = recipe.method.run(problem)
     assert np.array_equal(result.labels, labels)
     doubt = problem.graph.to_image(result.uncertainty)
     np.save("doubt.npy", doubt)
-    uncertainty = doubt if by_uncertainty else None
-    found = saf.split_objects(labels, kinds=[2], image=image, uncertainty=uncertainty)
-    np.testing.assert_array_equal(numbers, found.labels)
+    found = saf.split_objects(labels, kinds=[2], image=image, uncertainty=doubt)
+    np.testing.assert_array_equal(read_labels("photo.objects.tif").array, found.labels)
     plain = saf.split_objects(labels, kinds=[2], image=image)
-    assert np.array_equal(found.labels, plain.labels) != by_uncertainty
+    assert not np.array_equal(found.labels, plain.labels)
 
     command("objects", "photo.labels.tif", "-o", "own.csv", "--kinds", "2", "--image", "photos",
-            "--masks", ".npy", *["--uncertainty", "doubt.npy"] * by_uncertainty)  # fmt: skip
+            "--masks", ".npy", "--uncertainty", "doubt.npy")  # fmt: skip
     np.testing.assert_array_equal(np.load("photo.objects.npy"), found.labels)
     assert rows_of("own.csv") == rows_of("photo.objects.csv")
 
@@ -83,18 +76,14 @@ def test_dock_commands_and_python_find_the_same_objects(
     dock.choices.image.choose(model.layers["photo"])
     # that of the run, though there are images that fit
     assert dock.choices.uncertainty.value is None
-    for choice in (None, uncertain) if by_uncertainty else ("none",):
+    for choice, expected in (("none", plain), (uncertain, found), (None, found)):
         dock.choices.uncertainty.choose(choice)
         dock.start()
         settle(dock)
-        np.testing.assert_array_equal(dock.layer.data, found.labels)
+        np.testing.assert_array_equal(dock.layer.data, expected.labels)
     dock.save_to(str(tmp_path / "dock.csv"))
     settle(dock)
     names = [name for name in rows_of("own.csv")[0] if not name.startswith("name")]
     for own, other in zip(rows_of("dock.csv"), rows_of("own.csv"), strict=True):
         assert [own[name] for name in names] == [other[name] for name in names]
-
     assert recipe_of(shown).objects == recipe.objects
-    command("segment", "photos", "-o", "out", "--recipe", "photo.recipe.json")
-    others = saf.split_objects(read_labels("out/photo.labels.tif").array, kinds=[2], image=image)
-    np.testing.assert_array_equal(read_labels("out/photo.objects.tif").array, others.labels)

@@ -9,11 +9,10 @@ from napari.components import ViewerModel
 
 from napari_saf._gui.layers.metadata import is_regions
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = [pytest.mark.gui]
-SIDE = 48
+SIDE = 32
 
 
 @pytest.fixture
@@ -50,46 +49,49 @@ def regions_of(viewer):
     return [layer for layer in viewer.layers if is_regions(layer)]
 
 
-def test_swatches_and_what_labels_other_images_come_back(dock, reopen, settle):
+def test_what_is_shown_of_a_result_comes_back_and_can_be_applied_and_replaced(
+    dock, reopen, run, settle
+):
     viewer, _, opened = reopen()
     assert tooltips(opened.swatches) == tooltips(dock.swatches) != []
     assert not opened.regions.isHidden() and opened.regions.labels_button.isChecked()
     assert not opened.applying.row.isHidden() and opened.applying.to_image.isEnabled()
+    opened.regions.regions_button.click()
+    settle(opened)
+    (regions,) = regions_of(viewer)
+    assert regions.name == "a [SAF, regions]"
+    assert regions.data.shape == viewer.layers["a [SAF]"].data.shape
+    opened.regions.labels_button.click()
     other = viewer.add_image(blocks(SIDE)[::-1].copy(), name="other")
     opened.applying.image.choose(other)
     opened.applying.apply()
     settle(opened)
     assert any(layer.name.startswith("other [SAF") for layer in viewer.layers)
+    opened.form.set_values({"max_labels": 2})
+    opened.input.choose(image=viewer.layers["a"])
+    run(opened)
+    settle(opened)
+    assert len(tooltips(opened.swatches)) == 2
+    assert not viewer.layers["a [SAF]"].visible and viewer.layers["a [SAF, Labels 2]"].visible
 
 
-@pytest.mark.parametrize("is_in_view", [pytest.param(True, marks=pytest.mark.exhaustive), False])
-def test_the_level_of_regions_comes_back_and_can_be_changed(dock, reopen, settle, is_in_view):
+def test_the_level_of_regions_comes_back_and_can_be_changed(dock, reopen, settle):
     dock.regions.regions_button.click()
     settle(dock)
     dock.regions.slider.setValue(5)
-    if not is_in_view:
-        dock.regions.labels_button.click()
+    dock.regions.labels_button.click()
     viewer, _, opened = reopen()
     (before,), (kept,) = regions_of(dock.workspace.viewer), regions_of(viewer)
     np.testing.assert_array_equal(kept.data, before.data)
     assert opened.regions.slider.value() == 5
     assert opened.regions.regions_button.text() == dock.regions.regions_button.text()
-    assert opened.regions.regions_button.isChecked() == is_in_view == kept.visible
+    assert not opened.regions.regions_button.isChecked() and not kept.visible
     for section in (dock.regions, opened.regions):
         section.slider.setValue(40)
     settle(opened)
     assert regions_of(viewer) == [kept] and kept.visible
     np.testing.assert_array_equal(kept.data, before.data)
     assert kept.data.max() > 1
-
-
-def test_regions_that_were_not_there_lie_over_labels_that_were_opened(dock, reopen, settle):
-    viewer, _, opened = reopen()
-    opened.regions.regions_button.click()
-    settle(opened)
-    (regions,) = regions_of(viewer)
-    assert regions.name == "a [SAF, regions]"
-    assert regions.data.shape == viewer.layers["a [SAF]"].data.shape
 
 
 def test_results_go_and_come_back_with_their_image(dock, reopen, open_on, settle):
@@ -104,25 +106,3 @@ def test_results_go_and_come_back_with_their_image(dock, reopen, open_on, settle
     for one in (opened, later):
         settle(one)
         assert tooltips(one.swatches) == shown != []
-
-
-def test_labels_from_strokes_are_left_to_their_dock(model, open_on, reopen, settle):
-    model.add_image(blocks(SIDE), name="a")
-    scribbles = open_on(model, ScribblesWidget)
-    scribbles.follow.setChecked(False)
-    scribbles.new_strokes()
-    for number, row in ((1, 4), (2, SIDE - 4)):
-        scribbles.strokes.layer.data_setitem((np.full(5, row), np.arange(3, 8)), number)
-    scribbles.start()
-    settle(scribbles)
-    _, _, opened = reopen()
-    assert tooltips(opened.swatches) == [] and opened.regions.isHidden()
-
-
-def test_a_new_run_takes_the_place_of_labels_that_were_opened(dock, reopen, run, settle):
-    viewer, _, opened = reopen()
-    opened.form.set_values({"max_labels": 2})
-    run(opened)
-    settle(opened)
-    assert len(tooltips(opened.swatches)) == 2
-    assert [one.name for one in viewer.layers if one.visible] == ["a", "a [SAF, Labels 2]"]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 from napari.settings import get_plugin_settings
 
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import Settings, current_settings
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS
 
 pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def viewer(model):
+    return model
 
 
 @pytest.fixture
@@ -29,13 +32,11 @@ def test_the_manifest_and_the_program_have_the_same_defaults(settings):
     assert dict(kept) == dataclasses.asdict(Settings())
 
 
-def test_they_are_kept_in_a_file(settings):
+def test_they_are_kept_in_a_file_unless_napari_cannot_read_it(settings, monkeypatch, caplog):
     settings.computing.threads = 3
     assert "threads: 3" in settings.config_path.read_text()
     assert current_settings().threads == 3
 
-
-def test_a_file_that_napari_cannot_read_leaves_the_defaults(settings, monkeypatch, caplog):
     def fail(plugin):
         raise KeyError(plugin)
 
@@ -44,25 +45,13 @@ def test_a_file_that_napari_cannot_read_leaves_the_defaults(settings, monkeypatc
     assert "defaults" in caplog.text
 
 
-def test_forms_begin_with_the_device(settings, qtbot):
+def test_forms_begin_with_the_device(settings, model, qtbot):
     settings.computing.device = "cpu"
     for method in METHODS.values():
-        form = MethodForm(FakeViewer(), [method])
+        form = MethodForm(model, [method])
         qtbot.addWidget(form.basic)
         qtbot.addWidget(form.advanced)
         assert form.values().get("device", "cpu") == "cpu"
-
-
-def test_work_takes_so_many_threads_and_gives_them_back(settings, qtbot):
-    before = torch.get_num_threads()
-    settings.computing.threads = before + 2
-    task, found = Task(lambda report, cancelled: torch.get_num_threads()), []
-    task.returned.connect(found.append)
-    with qtbot.waitSignals([task.returned, task.finished]):
-        task.start()
-    assert found == [before + 2]
-    task.wait(5)
-    assert torch.get_num_threads() == before
 
 
 def test_work_is_refused_above_the_memory_limit(settings, dock, qtbot):
@@ -71,12 +60,3 @@ def test_work_is_refused_above_the_memory_limit(settings, dock, qtbot):
         dock.start()
     assert isinstance(failed.args[0], ComputeError) and "memory" in dock.status.text
     qtbot.waitUntil(lambda: not dock.controller.is_running)
-
-
-class FakeViewer:
-    """Layers that never change."""
-
-    def __init__(self):
-        from napari.components import LayerList
-
-        self.layers = LayerList()

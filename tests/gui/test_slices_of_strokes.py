@@ -13,7 +13,6 @@ from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.run import Run
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.errors import InvalidInput
 
 pytestmark = pytest.mark.gui
 
@@ -102,19 +101,13 @@ def keeps(dock, model, position, pixels, number):
     return (result_at(model, position).data[0][pixels[0] & unpainted] == number).all()
 
 
-def test_labels_are_in_sight_after_each_stroke(painted, model, go, paint):
-    go(2)
-    paint((14, 14), 2)
-    assert result_at(model, 2).visible and result_at(model, 3).visible
-
-
-def test_labels_that_another_dock_hid_come_back_with_a_stroke(painted, open_on, model, run, paint):
-    segment = open_on(model, SegmentWidget)
-    run(segment)
+def test_labels_are_in_sight_after_each_stroke(painted, open_on, model, run, paint):
+    """Also those that another dock has hidden."""
+    run(open_on(model, SegmentWidget))
     assert not result_at(model, 3).visible and result_at(model, 2).visible
     paint((14, 14), 2)
-    assert result_at(model, 3).visible
     assert not next(layer for layer in model.layers if layer.name == "stack [SAF]").visible
+    assert result_at(model, 2).visible and result_at(model, 3).visible
 
 
 def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go):
@@ -144,7 +137,11 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle)
     for _ in range(2):
         painted.strokes.layer.undo()
     settle()
-    assert not began
+    painted.follow.setChecked(False)
+    go(3)
+    assert not began and result_at(model, 3).data.any()  # nothing starts without Follow
+    go(2)
+    painted.follow.setChecked(True)
     go(3)
     assert not result_at(model, 3).data.any() and shares_of(painted) == ["", ""]
     go(2)
@@ -156,29 +153,10 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle)
     np.testing.assert_array_equal(result_at(model, 2).data, second)
 
 
-def test_without_follow_nothing_starts_on_going_to_a_slice(painted, model, go, settle):
-    go(2)
-    painted.follow.setChecked(False)
-    painted.strokes.layer.undo()
-    settle()
-    go(3)
-    assert result_at(model, 3).data.any() and all(shares_of(painted))
-
-
-def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, model, qtbot, go, paint):
+def test_a_run_of_another_slice_leaves_the_table_and_is_followed_on_return(
+    painted, model, qtbot, go, paint
+):
     values, third = painted.form.values(), result_at(model, 3)
-    painted.form.set_values(ENDLESS)
-    with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
-        paint((14, 14), 2, waits=False)
-    painted.form.set_values(values)
-    model.dims.set_current_step(0, 2)
-    paint((14, 14), 2)
-    assert third.metadata[METADATA_KEY]["status"] == "cancelled"
-    go(3)
-    assert third.metadata[METADATA_KEY]["status"] == "converged"
-
-
-def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, model, qtbot, paint):
     painted.form.set_values(ENDLESS)
     with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         paint((14, 14), 2, waits=False)
@@ -188,34 +166,24 @@ def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, model, qtb
     with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         pass
     assert painted.controller.is_running and shares_of(painted) == ["50.0 %", "50.0 %"]
-    painted.controller.stop()
-
-
-def test_strokes_painted_unfollowed_wait_for_update(scribbles, go, paint):
-    scribbles.follow.setChecked(False)
-    for place, number in ((BALL, 1), (CORNER, 2)):
-        paint(place, number)
-    scribbles.follow.setChecked(True)
+    painted.form.set_values(values)
+    paint((14, 14), 2)
+    assert third.metadata[METADATA_KEY]["status"] == "cancelled"
     go(3)
-    go(2)
-    assert scribbles.result is None and "Update" in scribbles.status.text
+    assert third.metadata[METADATA_KEY]["status"] == "converged"
 
 
-def test_a_closed_dock_lets_go_of_the_sliders(painted, model, qtbot):
-    painted.shut_down()
-    painted.classes.set_shares({1: 0.5, 2: 0.5})
-    model.dims.set_current_step(0, 4)
-    qtbot.wait(REST_MILLISECONDS)
-    assert shares_of(painted) == ["50.0 %", "50.0 %"]
-
-
-def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, settle, paint):
+def test_strokes_on_one_slice_label_a_volume_of_fewer_slices_than_the_scale(
+    model, scribbles, settle, paint
+):
     scribbles.input.scale.set_value(13)
     scribbles.input.choose(extent="volume")
     paint(BALL, 1)
     paint(CORNER, 2)
     assert not scribbles.status.is_error, scribbles.status.text
-    assert scribbles.result.data.shape == (5, 16, 16)
+    labels = scribbles.result.data
+    assert labels.shape == (5, 16, 16)
+    assert labels[1, 8, 8] == 1 and labels[0, 1, 1] == labels[4, 14, 14] == 2
     assert "scale along axis -3: 5 px" in scribbles.status.text
     apply_to(scribbles, model.add_image(stack(3), name="fewer"))
     settle()
@@ -223,47 +191,16 @@ def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, se
     assert "scale along axis -3: 3 px" in scribbles.status.text
 
 
-def test_no_spot_is_suggested_without_labels(scribbles, paint):
-    scribbles.suggest()
-    assert "paint a few pixels" in scribbles.status.text
-    scribbles.follow.setChecked(False)
-    paint(BALL, 1)
-    scribbles.suggest()
-    assert "another class" in scribbles.status.text
-    paint(CORNER, 2)
-    scribbles.suggest()
-    assert scribbles.status.text == "no labels yet: press Update"
-    scribbles.controller.failed.emit(InvalidInput("as it is"))
-    scribbles.suggest()
-    assert scribbles.status.is_error and scribbles.status.text == "as it is"
-
-
-def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, model, paint):
+def test_a_lock_ticked_before_there_are_labels_waits_for_those_that_a_run_ends_with(
+    scribbles, model, paint, qtbot
+):
+    """To name or colour a class meanwhile fixes no pixels."""
     lock(scribbles.classes, 1)
+    lock(scribbles.classes, 2)
     paint(BALL, 1)
-    paint(CORNER, 2)
+    paint(CORNER, 3)
     first = result_at(model, 2).data == 1
     assert first.any()
-    paint((8, 6), 2)
-    assert keeps(scribbles, model, 2, first, 1)
-
-
-def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, model, paint):
-    lock(scribbles.classes, 2)
-    paint(BALL, 1)
-    paint(CORNER, 3)
-    paint((14, 14), 2)
-    second = result_at(model, 2).data == 2
-    assert second.sum() > 3
-    paint((14, 12), 3)
-    assert keeps(scribbles, model, 2, second, 2)
-
-
-def test_a_class_named_or_coloured_during_a_run_fixes_no_pixels(scribbles, model, paint, qtbot):
-    """A lock waits for the labels that a run ends with."""
-    lock(scribbles.classes, 2)
-    paint(BALL, 1)
-    paint(CORNER, 3)
     values = scribbles.form.values()
     scribbles.form.set_values(ENDLESS)
     with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
@@ -274,12 +211,16 @@ def test_a_class_named_or_coloured_during_a_run_fixes_no_pixels(scribbles, model
     scribbles.form.set_values(values)
     paint((12, 12), 3)
     assert not keeps(scribbles, model, 2, underway, 2)
+    second = result_at(model, 2).data == 2
+    paint((14, 12), 3)
+    paint((8, 6), 3)
+    assert keeps(scribbles, model, 2, second, 2) and keeps(scribbles, model, 2, first, 1)
 
 
 def test_a_lock_holds_on_all_slices(painted, model, go, paint):
-    first = {position: result_at(model, position).data == 1 for position in (2, 3)}
+    first = {2: result_at(model, 2).data == 1}
     lock(painted.classes, 1)
-    for position in (3, 2, 1):
+    for position in (2, 1):
         go(position)
         if position == 1:
             paint(BALL, 1)
@@ -295,31 +236,6 @@ def test_a_lock_holds_on_all_slices(painted, model, go, paint):
 
 
 def test_a_slice_whose_run_never_began_is_labelled_on_return(
-    scribbles, model, go, paint, qtbot, monkeypatch
-):
-    go(2)
-    paint(BALL, 1)
-    paint(CORNER, 2)
-    with monkeypatch.context() as slow:
-        slow.setattr(Run, "cancel", lambda run: None)
-        scribbles.form.set_values(ENDLESS)
-        paint((3, 3), 2, waits=False)
-        qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
-        for position in (3, 4):
-            model.dims.set_current_step(0, position)
-            qtbot.wait(REST_MILLISECONDS)
-            paint(BALL, 1, waits=False)
-            paint(CORNER, 2, waits=False)
-            qtbot.wait(REST_MILLISECONDS)
-    scribbles.controller.stop()
-    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
-    model.dims.set_current_step(0, 3)
-    qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
-    scribbles.controller.stop()
-    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
-
-
-def test_a_slice_whose_run_waited_as_strokes_were_erased_is_labelled_on_return(
     painted, model, go, paint, qtbot, monkeypatch
 ):
     values = painted.form.values()
@@ -328,15 +244,12 @@ def test_a_slice_whose_run_waited_as_strokes_were_erased_is_labelled_on_return(
         painted.form.set_values(ENDLESS)
         paint((14, 14), 2, waits=False)
         qtbot.waitUntil(lambda: painted.controller.is_running, timeout=TIMEOUT)
-        model.dims.set_current_step(0, 2)
-        qtbot.wait(REST_MILLISECONDS)
-        paint((14, 14), 2, waits=False)
-        qtbot.waitUntil(lambda: painted.controller.waiting is not None, timeout=TIMEOUT)
-        model.dims.set_current_step(0, 3)
-        qtbot.wait(REST_MILLISECONDS)
-        layer = painted.strokes.layer
-        layer.data_setitem(np.nonzero(layer.data * (np.arange(5) == 3)[:, None, None]), 0)
-        qtbot.wait(REST_MILLISECONDS)
+        for position in (2, 4):
+            model.dims.set_current_step(0, position)
+            qtbot.wait(REST_MILLISECONDS)
+            paint(BALL, 1, waits=False)
+            paint((14, 14), 2, waits=False)
+            qtbot.wait(REST_MILLISECONDS)
     painted.controller.stop()
     qtbot.waitUntil(lambda: not painted.controller.is_running, timeout=TIMEOUT)
     painted.form.set_values(values)

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from gui_cases import stack
+from gui_cases import asked_for, stack
 
+import napari_saf as saf
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.parameters import describe
 
 pytestmark = [pytest.mark.gui]
 
@@ -27,7 +30,7 @@ def paint(layer):
         layer.data_setitem((np.arange(corner[0], corner[0] + 4), np.full(4, corner[1])), label)
 
 
-def test_all_pixels_follow_the_strokes(dock, strokes, run):
+def test_all_pixels_follow_the_strokes_in_their_colours(dock, strokes, run):
     paint(strokes)
     dock.form.choose("af")
     result = run(dock)
@@ -35,16 +38,10 @@ def test_all_pixels_follow_the_strokes(dock, strokes, run):
     assert (result.labels == expected).mean() > 0.95
     painted = strokes.data > 0
     np.testing.assert_array_equal(result.labels[painted], strokes.data[painted])
-
-
-def test_labels_have_the_colours_of_the_strokes(dock, viewer, strokes, run):
-    paint(strokes)
-    dock.form.choose("af")
-    run(dock)
+    found = dock.result
     for label in range(1, 5):
-        np.testing.assert_allclose(
-            viewer.layers[-1].get_color(label), strokes.get_color(label), atol=1e-3
-        )
+        np.testing.assert_allclose(found.get_color(label), strokes.get_color(label), atol=1e-3)
+    assert found not in dock.input.choices["strokes"].values()
 
 
 def test_new_labels_may_appear_beside_those_of_the_strokes(dock, strokes, run):
@@ -69,6 +66,24 @@ def test_strokes_of_a_stack_count_in_their_slice(viewer, open_on, run):
     assert result.labels[1, 1] == 2
 
 
-def test_a_result_is_no_layer_of_strokes(dock, viewer, run):
-    run(dock)
-    assert viewer.layers[-1] not in dock.input.choices["strokes"].values()
+def for_seeds(name):
+    return {p.name for p in describe(saf.METHODS[name]) if p.for_seeds}
+
+
+def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock, open_on):
+    dock.form.choose("af")
+    assert for_seeds("af") and not for_seeds("af") & set(asked_for(dock.form))
+    strokes = viewer.add_labels(np.zeros((32, 32), np.uint8), name="strokes")
+    dock.input.choose(strokes=strokes)
+    assert for_seeds("af") <= set(asked_for(dock.form))
+    dock.form.set_values({"rounds": 0})
+    assert dock.form.read().rounds == 0
+    dock.input.choose(strokes=None)
+    assert dock.form.read().rounds == saf.AssignmentFlow().rounds
+    dock.input.choose(strokes=strokes)
+    dock.form.choose("saf")
+    assert for_seeds("saf") <= set(asked_for(dock.form))
+    viewer.layers.remove(strokes)
+    assert not for_seeds("saf") & set(asked_for(dock.form))
+    scribbles = open_on(viewer, ScribblesWidget)
+    assert for_seeds(scribbles.form.method.name) <= set(asked_for(scribbles.form))

@@ -26,25 +26,16 @@ def test_strokes_merge_and_split_whole_labels(seed):
     assert not found[base == 0].any()
 
 
-def test_the_spot_is_uncertain_and_not_painted():
-    uncertainty = np.zeros((60, 80))
-    uncertainty[10:14, 10:14], uncertainty[40:44, 60:64] = 1.0, 0.6
-    strokes = np.zeros((60, 80), dtype=np.uint8)
-    row, column = most_uncertain_pixel(uncertainty, strokes)
-    assert (10 <= row < 14) and (10 <= column < 14)
-    strokes[11, 9:15] = 1
-    row, column = most_uncertain_pixel(uncertainty, strokes)
-    assert (40 <= row < 44) and (60 <= column < 64)
-    assert most_uncertain_pixel(np.zeros((5, 5)), strokes[:5, :5]) is None
-
-
-def test_no_stroke_is_suggested_at_the_rim():
-    uncertainty = np.zeros((100, 120))
-    uncertainty[0], uncertainty[46:55, 56:65] = 1, 0.5
-    strokes = np.zeros(uncertainty.shape, np.uint8)
+def test_the_spot_is_uncertain_not_painted_and_not_at_the_rim():
+    uncertainty, strokes = np.zeros((100, 120)), np.zeros((100, 120), np.uint8)
+    uncertainty[0], uncertainty[46:55, 56:65], uncertainty[80:84, 10:14] = 1, 0.5, 0.4
     assert most_uncertain_pixel(uncertainty, strokes) == (50, 60)
-    uncertainty[46:55, 56:65] = 0
+    strokes[46:55, 56:65] = 1
+    row, column = most_uncertain_pixel(uncertainty, strokes)
+    assert 80 <= row < 84 and 10 <= column < 14
+    uncertainty[1:] = 0
     assert most_uncertain_pixel(uncertainty, strokes)[0] < 6  # where else
+    assert most_uncertain_pixel(np.zeros((5, 5)), strokes[:5, :5]) is None
 
 
 def test_the_name_of_an_erased_class_comes_back_with_its_strokes(qtbot):

@@ -11,7 +11,7 @@ from label_cases import QUADRANTS
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QApplication
 
-from napari_saf._gui.docks.tables import MeasuredModel, column_title
+from napari_saf._gui.docks.tables import MeasuredModel
 from napari_saf._gui.export.dock import ExportWidget
 
 pytestmark = pytest.mark.gui
@@ -82,14 +82,6 @@ def test_the_table_follows_the_layer_the_image_and_the_rows(dock, model, settle)
     assert shown.rowCount() == 0 and not any(button.isEnabled() for button in dock.table.buttons)
 
 
-def test_what_nobody_looks_at_is_not_measured(model, open_on, settle):
-    model.add_labels(QUADRANTS.copy())
-    dock = open_on(model, ExportWidget)
-    model.layers[0].refresh()
-    measured(dock, settle)
-    assert dock.table.model.rowCount() == 0
-
-
 def test_a_click_on_a_row_chooses_its_label(dock, model):
     layer, view = model.layers["mine"], dock.table.view
     for row in (2, 0):
@@ -130,36 +122,5 @@ def test_rows_are_sorted_by_any_column_and_stay_whole():
         model.sort(column, order)
         values = list(model.table.values())[column]
         sign = 1 if order == Qt.AscendingOrder else -1
-        ranks = sign * np.unique(values, return_inverse=True)[1]
-        assert (np.diff(ranks) >= 0).all()
+        assert (np.diff(sign * np.unique(values, return_inverse=True)[1]) >= 0).all()
         assert set(zip(*(own.tolist() for own in model.table.values()), strict=True)) == before
-
-
-def test_only_cells_that_are_seen_are_written(dock, model, settle, monkeypatch):
-    labels = np.arange(1, 60 * 60 + 1, dtype=np.uint16).reshape(60, 60)
-    seen, data = set(), MeasuredModel.data
-
-    def note(model, index, role=Qt.ItemDataRole.DisplayRole):
-        seen.add(index.row())
-        return data(model, index, role)
-
-    monkeypatch.setattr(MeasuredModel, "data", note)
-    dock.labels.choose(model.add_labels(labels))
-    measured(dock, settle)
-    assert dock.table.model.rowCount() == labels.size
-    assert len(seen) < 200
-
-
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("area_um2", "area µm²"),
-        ("volume_mm3", "volume mm³"),
-        ("area_micrometer2", "area micrometer²"),
-        ("intensity_mean", "mean"),
-        ("intensity_mean_11", "mean 11"),
-        ("area", "area"),
-    ],
-)
-def test_titles_are_short(name, title):
-    assert column_title(name) == title

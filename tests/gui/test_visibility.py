@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from gui_cases import TIMEOUT, blocks, stack
 from napari.layers import Labels
 
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers.view import selection_kept, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
 
@@ -19,8 +18,8 @@ EVERY = slice(None)
 
 
 @pytest.fixture
-def viewer(model_or_window):
-    return model_or_window
+def viewer(model):
+    return model
 
 
 @pytest.fixture
@@ -49,18 +48,10 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
     second.visible = False
     visibility_of(viewer).show_result(image, second)
     assert in_sight(viewer) == [first]
-
-
-def test_a_result_that_goes_on_comes_back_into_sight(viewer, add_result):
-    image = viewer.add_image(stack())
-    first, second = add_result(image), add_result(image)
-    visibility_of(viewer).show_result(image, first)
-    assert in_sight(viewer) == [first]
     visibility_of(viewer).hide_results(image)
     assert not in_sight(viewer)
-    visibility_of(viewer).show_result(image, first)
+    visibility_of(viewer).show_result(image, first)  # which goes on
     assert in_sight(viewer) == [first]
-    assert not second.visible
 
 
 def test_other_places_other_images_and_layers_of_a_person_stay(viewer, add_result):
@@ -70,28 +61,21 @@ def test_other_places_other_images_and_layers_of_a_person_stay(viewer, add_resul
     kept.append(add_result(image, EVERY, 2, EVERY))
     before = add_result(image, 2, EVERY, EVERY)
     now = add_result(image, 2, EVERY, EVERY)
-    assert in_sight(viewer) == [*kept, now]
-    assert not before.visible
+    assert in_sight(viewer) == [*kept, now] and not before.visible
+    volume = add_result(image)  # which hides its slices, and they hide it
+    assert in_sight(viewer) == [*kept[:2], volume]
+    visibility_of(viewer).show_result(image, now, (2, EVERY, EVERY))
+    assert in_sight(viewer) == [*kept[:2], now]
 
 
-def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
-    image = viewer.add_image(stack())
-    slices = [add_result(image, at, EVERY, EVERY) for at in range(3)]
-    volume = add_result(image)
-    assert in_sight(viewer) == [volume]
-    visibility_of(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
-    assert in_sight(viewer) == [slices[1]]
-
-
-@pytest.mark.parametrize("n_selected", range(3))
-def test_layers_that_come_along_leave_the_selection(viewer, n_selected):
+def test_layers_that_come_along_leave_the_selection(viewer):
     layers = [viewer.add_image(stack()) for _ in range(3)]
-    viewer.layers.selection = layers[:n_selected]
-    with selection_kept(viewer):
-        viewer.add_points(np.zeros((1, 3)))
-        viewer.layers.remove(layers[2])
-    assert set(viewer.layers.selection) == set(layers[:n_selected])
-    assert viewer.layers.selection.active == (layers[0] if n_selected == 1 else None)
+    for n_selected in (2, 1, 0):
+        viewer.layers.selection = layers[:n_selected]
+        with selection_kept(viewer):
+            viewer.layers.remove(viewer.add_points(np.zeros((1, 3))))
+        assert set(viewer.layers.selection) == set(layers[:n_selected])
+        assert viewer.layers.selection.active == (layers[0] if n_selected == 1 else None)
 
 
 def test_a_branch_is_hidden_by_the_next_result(viewer, dock, open_dock, run):
@@ -119,35 +103,22 @@ def test_results_side_by_side_are_left_alone(viewer, dock, open_dock, qtbot, run
     assert blocks().shape[:2] == made[0].data.shape
 
 
-def test_two_runs_on_one_image_take_no_turns(viewer, open_dock, qtbot):
-    viewer.add_image(blocks(), name="blocks")
-    docks = [open_dock(viewer, kind) for kind in (SegmentWidget, ScribblesWidget)]
-    for dock in docks:
-        dock.form.set_values(ENDLESS)
-    docks[0].start()
+def test_two_runs_on_one_image_take_no_turns(viewer, dock, open_dock, long_run, qtbot):
+    docks = [dock, open_dock(viewer, ScribblesWidget)]
     docks[1].follow.setChecked(False)
     docks[1].automatic.setChecked(False)  # else other settings begin another run
     docks[1].new_strokes()
     for row, number in ((4, 1), (20, 2)):
         docks[1].strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
-    docks[1].start()
-    for dock in docks:
-        qtbot.waitUntil(
-            lambda dock=dock: (
-                dock.controller.live is not None and dock.controller.live.layer is not None
-            ),
-            timeout=TIMEOUT,
-        )
-    qtbot.wait(300)
     told = []
-    for dock in docks:
-        dock.controller.live.layer.events.visible.connect(told.append)
-    for dock in docks:
-        with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
+    for own in docks:
+        long_run(own)
+    for own in docks:
+        own.controller.live.layer.events.visible.connect(told.append)
+    for own in docks * 2:
+        with qtbot.waitSignal(own.controller.advanced, timeout=TIMEOUT):
             pass
-    qtbot.wait(300)
     assert not told
-    for dock in docks:
-        dock.controller.stop()
-    for dock in docks:
-        qtbot.waitUntil(lambda dock=dock: not dock.controller.is_running, timeout=TIMEOUT)
+    for own in docks:
+        own.controller.stop()
+        qtbot.waitUntil(lambda own=own: not own.controller.is_running, timeout=TIMEOUT)

@@ -12,9 +12,7 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import is_strokes
-from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -42,53 +40,60 @@ def leave_behind(folder, image):
     return saf.save_project(path, saf.Project((found,), current=0))
 
 
-@pytest.mark.parametrize("kind", [ScribblesWidget, SegmentWidget])
-def test_work_is_kept_whichever_dock_is_open(model, open_on, keep, tmp_path, kind):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, kind)
-    keep(dock)
-    assert not recovered(tmp_path)  # nothing was done yet
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
-    (path,) = recovered(tmp_path)
-    (image,) = saf.load_project(path).images
-    np.testing.assert_array_equal(image.layers[0].pixels.to_array(), STROKES)
-
-
-def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
+@pytest.fixture
+def work(model, open_on):
+    """The Scribbles dock of a viewer with labels that are not saved."""
     model.add_image(blocks(), name="a")
     dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
+    model.add_labels(STROKES.copy(), name="mine")
+    return dock
+
+
+@pytest.fixture
+def flat(model, open_on, tmp_path):
+    """The Scribbles dock of a viewer with an image of a file."""
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    dock = open_on(model, ScribblesWidget)
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    return dock
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Let nothing be kept."""
+
+    def fail():
+        raise saf.SafError("no room")
+
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
+
+
+def test_work_is_kept_while_a_dock_is_open_and_as_it_goes(model, open_on, keep, tmp_path):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, SegmentWidget)
+    keep(dock)
+    assert not recovered(tmp_path)  # nothing was done yet
+    layer = model.add_labels(STROKES.copy(), name="mine")
+    keep(dock)
+    assert recovered(tmp_path)
+    layer.data_setitem((np.array([0]), np.array([5])), 2)
     dock.shut_down()
-    assert recovered(tmp_path) and _autosave.recoverable_projects()
+    (path,) = recovered(tmp_path)
+    assert _autosave.recoverable_projects()
+    (image,) = saf.load_project(path).images
+    np.testing.assert_array_equal(image.layers[0].pixels.to_array(), layer.data)
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(
-    model, open_on, keep, tmp_path, is_saved
-):
+def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(work, keep, tmp_path, is_saved):
     """Such a viewer removes all layers before its window goes."""
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
+    keep(work)
     if is_saved:
-        dock.workspace.file.save(dock.workspace.state(), tmp_path / "a.napari-saf")
-    model.layers.clear()
-    dock.shut_down()
+        work.workspace.file.save(work.workspace.state(), tmp_path / "a.napari-saf")
+    work.workspace.viewer.layers.clear()
+    work.shut_down()
     kept = [saf.load_project(path).images[0].layers[0].name for path in recovered(tmp_path)]
     assert kept == ([] if is_saved else ["mine"])
-
-
-def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_path):
-    settings = napari.settings.get_plugin_settings("napari-saf")
-    settings.strokes.keeps_strokes = False
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
-    dock.shut_down()
-    assert not recovered(tmp_path)
 
 
 @pytest.mark.parametrize("is_dock_first", [True, False])
@@ -108,42 +113,30 @@ def test_corrections_of_a_mask_are_work_and_the_mask_is_none(
     assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
-def test_what_is_painted_while_a_file_is_written_is_not_saved(
-    model, open_on, tmp_path, monkeypatch
-):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    dock.new_strokes()
-    strokes = dock.strokes.layer
-    strokes.data_setitem((np.array([3]), np.array([4])), 1)
-    save = _autosave.save_project
+def test_what_is_painted_while_a_file_is_written_is_not_saved(work, model, tmp_path, monkeypatch):
+    save, path = _autosave.save_project, tmp_path / "p.napari-saf"
 
     def slow(path, project):
-        strokes.data_setitem((np.array([0]), np.array([5])), 2)
+        model.layers["mine"].data_setitem((np.array([0]), np.array([5])), 2)
         return save(path, project)
 
-    file = dock.workspace.file
+    file = work.workspace.file
     with monkeypatch.context() as patch:
         patch.setattr(_autosave, "save_project", slow)
-        file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
-    assert file.is_unsaved(dock.workspace.state())
-    file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
-    assert not file.is_unsaved(dock.workspace.state())
+        file.save(work.workspace.state(), path)
+    assert file.is_unsaved(work.workspace.state())
+    file.save(work.workspace.state(), path)
+    assert not file.is_unsaved(work.workspace.state())
 
 
-def test_docks_of_a_viewer_share_one_workspace(model, open_on):
-    docks = [open_on(model, kind) for kind in (ScribblesWidget, ProjectWidget)]
-    other = open_on(ViewerModel(), ScribblesWidget)
-    assert docks[0].workspace is docks[1].workspace is not other.workspace
-    docks[1].shut_down()
-    assert not docks[0].workspace.has_ended
-    docks[0].shut_down()
-    assert docks[0].workspace.has_ended
-
-
-def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
+def test_lost_work_is_recovered_in_any_dock_and_asked_for_as_the_window_closes(
+    window, open_dock, answers, settle, tmp_path
+):
+    given, asked = answers
     leave_behind(tmp_path, blocks())
     dock = open_dock(window, ScribblesWidget)
+    frame = dock.window()
+    frame.show()
     assert "was not saved" in dock.findChild(RecoveryLine).note.text()
     recover(dock)
     project = dock.workspace.docks["Project"]
@@ -152,18 +145,13 @@ def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settl
     np.testing.assert_array_equal(strokes.data, STROKES)
     assert dock.findChild(RecoveryLine).isHidden()
     assert project.status.text == "recovered 1 image with 1 layer: save the project to keep them"
-    assert project.name.text() == "Your work: not saved"
-    assert dock.workspace.file.is_unsaved(dock.workspace.state())
-
-
-def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
-    """Else a window as high as the screen would grow beyond it."""
-    kinds = (ObjectsWidget, ScribblesWidget, DictionaryWidget)
-    before = [open_on(ViewerModel(), kind).minimumSizeHint().height() for kind in kinds]
-    leave_behind(tmp_path, blocks())
-    docks = [open_on(ViewerModel(), kind) for kind in kinds]
-    assert all(dock.findChild(RecoveryLine) is not None for dock in docks)
-    assert [dock.minimumSizeHint().height() for dock in docks] == before
+    given += ["cancel", "save"]
+    assert not frame.close() and len(asked) == 1
+    project.file.path = tmp_path / "p.napari-saf"
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
+    assert frame.close() and len(asked) == 2
+    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "taught"
+    assert not _autosave.recoverable_projects()
 
 
 def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkeypatch):
@@ -180,94 +168,38 @@ def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkey
 # The window
 
 
-def painted(window, open_dock):
-    """Return a window in sight with the Scribbles dock and work that is not saved."""
-    window.add_image(blocks(), name="a")
-    dock = open_dock(window, ScribblesWidget)
-    dock.window().show()
-    window.add_labels(STROKES, name="mine")
-    return dock.window(), dock
+def test_what_was_given_up_in_a_window_that_stays_is_kept_again(work, answers, keep, tmp_path):
+    """napari asks, too, and may be told to go on."""
+    given, asked = answers
+    given += ["discard", "cancel"]
+    assert work.workspace.may_close() and work.workspace.may_close() and len(asked) == 1
+    keep(work)
+    assert recovered(tmp_path)
+    assert not work.workspace.may_close()
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("opened", "saved")),
-        "unsaved",
-        "recovered",
-    ],
-)
-def test_a_window_asks_for_what_is_not_saved(
-    window, open_dock, answers, settle, tmp_path, monkeypatch, state
+def test_a_window_asks_after_its_docks_were_closed_and_before_napari_does(
+    window, open_dock, answers, keep, tmp_path
 ):
+    """Where it is answered with Cancel napari asks nothing at all."""
     given, asked = answers
-    leave_behind(tmp_path, blocks())
-    np.save(tmp_path / "b.npy", blocks())
-    image = saf.ProjectImage(saf.FileReference.of(tmp_path / "b.npy"), ())
-    path = saf.save_project(tmp_path / "p.napari-saf", saf.Project((image,), current=0))
-    dock = open_dock(window, ProjectWidget)
-    dock.window().show()
-    if state == "recovered":
-        recover(dock)
-    else:
-        discard(dock, monkeypatch)
-        dock.load(path)
-    settle(dock)
-    if state in ("saved", "unsaved"):
-        window.add_labels(STROKES, name="mine")
-    if state == "saved":
-        dock.save_project()
-        settle(dock)
-    given += ["cancel"]
-    frame, is_saved = dock.window(), state in ("opened", "saved")
-    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() == is_saved and bool(asked) != is_saved
-    if is_saved:
-        assert not _autosave.recoverable_projects()
-
-
-def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):
-    given, asked = answers
-    frame, dock = painted(window, open_dock)
+    window.add_image(blocks(), name="a")
+    dock, seen = open_dock(window, ScribblesWidget), []
+    frame = dock.window()
+    frame.show()
+    window.add_labels(STROKES, name="mine")
     window.window.remove_dock_widget(dock)
     assert dock.lifetime.has_ended and not dock.workspace.has_ended
     keep(dock)
     assert recovered(tmp_path)
-    given += ["cancel", "discard"]
-    assert not frame.close()
-    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
-    assert frame.close() and len(asked) == 2
-    assert dock.workspace.has_ended and not recovered(tmp_path)
-
-
-def test_what_was_given_up_in_a_window_that_stays_is_kept_again(
-    model, open_on, answers, keep, tmp_path
-):
-    """napari asks, too, and may be told to go on."""
-    given, asked = answers
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    given += ["discard", "cancel"]
-    assert dock.workspace.may_close() and dock.workspace.may_close() and len(asked) == 1
-    keep(dock)
-    assert recovered(tmp_path)
-    assert not dock.workspace.may_close()
-
-
-def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
-    """Where it is answered with Cancel napari asks nothing at all."""
-    given, asked = answers
-    frame, _ = painted(window, open_dock)
     napari.settings.get_settings().application.confirm_close_window = True
-    seen = []
 
     def look():
         """Reject the dialog of napari once it is in sight."""
-        shown = [one for one in QApplication.topLevelWidgets() if _is_in_sight(one)]
-        seen.extend(len(asked) for _ in shown)
-        for dialog in shown:
-            dialog.reject()
+        for dialog in QApplication.topLevelWidgets():
+            if isinstance(dialog, ConfirmCloseDialog) and dialog.isVisible():
+                seen.append(len(asked))
+                dialog.reject()
 
     given += ["cancel", "discard"]
     looking = QTimer(interval=50)
@@ -278,58 +210,44 @@ def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
         assert frame.isVisible() and len(asked) == n_asked
     looking.stop()
     assert seen == [2]
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
+    assert frame.close() and len(asked) == 2
+    assert dock.workspace.has_ended and not recovered(tmp_path)
 
 
-def _is_in_sight(widget):
-    return isinstance(widget, ConfirmCloseDialog) and widget.isVisible()
-
-
-def test_closing_does_not_ask_where_nothing_can_be_kept(model, open_on, answers, monkeypatch):
-    """Nothing is written to tell whether there is work that is not saved."""
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-
-    def fail():
-        raise saf.SafError("no room")
-
-    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
-    assert dock.workspace.may_close()
-
-
-def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
+def test_that_work_cannot_be_kept_is_said_once(work, keep, no_room, monkeypatch):
     said = []
     monkeypatch.setattr(workspace, "show_error", said.append)
-
-    def fail():
-        raise saf.SafError("no room")
-
-    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
-    keep(dock)
-    keep(dock)
+    keep(work)
+    keep(work)
     assert said == ["unsaved work cannot be autosaved: no room"]
+
+
+def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, answers, no_room):
+    given, asked = answers
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    assert dock.workspace.may_close() and not asked  # there is no work
+    model.add_labels(STROKES)
+    given += ["cancel", "discard"]
+    assert not dock.workspace.may_close()
+    assert dock.workspace.may_close() and len(asked) == 2
 
 
 # Images that a person removes
 
 
-def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_path):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    dock = open_on(model, ScribblesWidget)
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
-    dock.new_strokes()
-    strokes = dock.strokes.layer
+def test_strokes_whose_image_was_removed_wait_for_it(model, flat, keep, tmp_path):
+    flat.new_strokes()
+    strokes = flat.strokes.layer
     strokes.data_setitem((np.array([3]), np.array([4])), 1)
-    session, notes = dock.workspace.session, []
+    session, notes = flat.workspace.session, []
     session.noted.connect(notes.append)
     model.layers.remove("a")
-    assert session.stage(session.model.entries[0]) == "taught" and notes[0].startswith(
-        "a: was removed"
-    )
+    assert session.stage(session.model.entries[0]) == "taught"
+    assert notes[0].startswith("a: was removed")
     strokes.data_setitem((np.array([5]), np.array([4])), 1)
-    keep(dock)
+    keep(flat)
     (image,) = saf.load_project(recovered(tmp_path)[0]).images
     assert image.layers[0].pixels.to_array().sum() == 2
     model.open(str(tmp_path / "a.npy"), plugin="napari")
@@ -338,27 +256,13 @@ def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_p
     assert session.model.entries[0].layer == model.layers["a"]
 
 
-def test_an_image_that_went_with_its_strokes_is_forgotten(model, open_on):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
+def test_strokes_do_not_go_to_an_image_that_has_changed(model, flat, keep, tmp_path):
     model.add_labels(STROKES, name="mine")
-    session = dock.workspace.session
-    model.layers.remove("a")
-    assert len(session.model.entries) == 1
-    model.layers.remove("mine")
-    assert not session.model.entries
-
-
-def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tmp_path):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    dock = open_on(model, ScribblesWidget)
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
+    keep(flat)
     model.layers.remove("a")
     np.save(tmp_path / "a.npy", 255 - blocks()[..., 0])
     model.open(str(tmp_path / "a.npy"), plugin="napari")
-    (entry,) = dock.workspace.session.model.entries
+    (entry,) = flat.workspace.session.model.entries
     assert entry.state == "changed" and entry.layer is None
 
 
@@ -378,23 +282,21 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
     assert image.layers[0].pixels.to_array().sum() == 1
 
 
-def test_a_dock_that_qt_deletes_leaves(model, qtbot):
-    dock = ScribblesWidget(model)
-    dock.lifetime.has_ended = True  # such as in a viewer that was never in sight
-    dock.deleteLater()
-    qtbot.waitUntil(lambda: not dock.workspace.docks)
-    assert dock.workspace.has_ended
+def test_a_workspace_ends_with_the_last_dock_also_with_one_that_qt_deletes(model, open_on, qtbot):
+    docks = [ScribblesWidget(model), open_on(model, ProjectWidget)]
+    other = open_on(ViewerModel(), ScribblesWidget)
+    assert docks[0].workspace is docks[1].workspace is not other.workspace
+    docks[1].shut_down()
+    assert not docks[0].workspace.has_ended
+    docks[0].lifetime.has_ended = True  # such as in a viewer that was never in sight
+    docks[0].deleteLater()
+    qtbot.waitUntil(lambda: not docks[0].workspace.docks)
+    assert docks[0].workspace.has_ended
 
 
-def test_the_window_lives_while_files_are_hashed_at_closing(
-    model, open_on, answers, tmp_path, monkeypatch
-):
-    np.save(tmp_path / "a.npy", blocks()[..., 0])
-    model.open(str(tmp_path / "a.npy"), plugin="napari")
-    dock = open_on(model, ScribblesWidget)
+def test_the_window_lives_while_files_are_hashed_at_closing(model, flat, answers, monkeypatch):
     model.add_labels(STROKES, name="mine")
-    alive, hash_of = threading.Event(), _files.content_digest
-    lived = []
+    alive, hash_of, lived = threading.Event(), _files.content_digest, []
 
     def hash_slowly(path):
         lived.append(alive.wait(5))
@@ -403,5 +305,5 @@ def test_the_window_lives_while_files_are_hashed_at_closing(
     monkeypatch.setattr(_files, "content_digest", hash_slowly)
     QTimer.singleShot(0, alive.set)
     answers[0].append("cancel")
-    assert not dock.workspace.may_close()
+    assert not flat.workspace.may_close()
     assert lived == [True]

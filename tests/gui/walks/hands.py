@@ -22,7 +22,6 @@ from qtpy.QtWidgets import (
     QLabel,
     QLineEdit,
     QMenu,
-    QRadioButton,
     QScrollArea,
     QTabBar,
     QTableView,
@@ -155,10 +154,10 @@ class Hands:
                 menu = action.menu() or menu
         self.wait_until(lambda: QApplication.activePopupWidget() is None)
 
-    def open_file(self, path: Path, reader: str = "") -> None:
-        """Open a file from the menu File, by the reader that napari asks for, if it does."""
+    def open_file(self, path: Path) -> None:
+        """Open a file from the menu File."""
         n_layers = len(self.viewer.layers)
-        with self.answer(path, reader):
+        with self.answer(path):
             self.open_menu("File", "Open File(s)...")
         self.wait_until(lambda: len(self.viewer.layers) > n_layers)
 
@@ -242,21 +241,12 @@ class Hands:
         QApplication.processEvents()
 
     @contextmanager
-    def answer(self, path: Path, reader: str = "") -> Iterator[None]:
-        """Write a path in the file dialog that a click opens within the block.
-
-        Where napari asks by which plugin to read the file, choose the reader of that name.
-        """
-        ticks, entered, asked = itertools.count(), list[Path](), list[str]()
+    def answer(self, path: Path) -> Iterator[None]:
+        """Write a path in the file dialog that a click opens within the block."""
+        ticks, entered = itertools.count(), list[Path]()
 
         def on_tick() -> None:
             dialog = QApplication.activeModalWidget()
-            if reader and dialog is not None and dialog.objectName() == "Choose reader":
-                self.click(
-                    _only(b for b in dialog.findChildren(QRadioButton) if reader in b.text())
-                )
-                dialog.accept()
-                asked.append(reader)
             if not isinstance(dialog, QFileDialog) or not dialog.isVisible():
                 return
             (line,) = dialog.findChildren(QLineEdit, "fileNameEdit")
@@ -276,7 +266,6 @@ class Hands:
         timer.start()
         yield
         self.wait_until(lambda: entered and QApplication.activeModalWidget() is None)
-        assert asked == [reader] * bool(reader)
         timer.stop()
         assert next(ticks) <= _MOST_TICKS, "no file dialog took the path"
 
