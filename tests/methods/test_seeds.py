@@ -52,20 +52,18 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_seeds_may_have_more_classes_than_labels_were_asked_for(method, n_classes):
+def test_seeds_may_have_more_classes_than_labels_were_asked_for(method):
     image, strokes = three_stripes()
-    if n_classes == 3:
-        strokes[3:6, 28:31] = 3
+    strokes[3:6, 28:31] = 3
     groups = np.ones(image.shape, dtype=int)
     groups[6:] = 2
     problem = saf.Problem.from_image(image, seeds=strokes, groups=groups, **PLAIN)
     result = method.run(problem)
-    assert result.assignment.shape[1] == n_classes
+    assert result.assignment.shape[1] == 3
     np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
 
 
-@pytest.mark.parametrize("number", [3, 70_000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("number", [3, 2**63 - 1])
 @pytest.mark.parametrize("name", saf.METHODS)
 def test_skipped_classes_are_told_before_memory_is_taken(name, number):
     image, strokes = three_stripes()
