@@ -49,8 +49,7 @@ def test_labels_lie_on_the_scan_and_keep_names_and_recipe(scan, nibabel, tmp_pat
     assert (again.names, again.scale, again.units) == ({2: "cortex"}, (3, 0.5, 0.5), ("mm",) * 3)
 
 
-@pytest.mark.parametrize(("shape", "axes"), [((5, 6, 1), "yx"), ((5, 6, 1, 4), "tyx"),
-                                             ((5, 6, 7, 4), "tzyx")])  # fmt: skip
+@pytest.mark.parametrize(("shape", "axes"), [((5, 6, 1), "yx"), ((5, 6, 7, 4), "tzyx")])
 def test_planes_and_series_have_the_shape_of_their_scan(nibabel, tmp_path, shape, axes):
     values = (np.arange(np.prod(shape)) % 4).astype(np.int16).reshape(shape)
     nibabel.save(nibabel.Nifti1Image(values, AFFINE), tmp_path / "s.nii")

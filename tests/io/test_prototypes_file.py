@@ -59,22 +59,13 @@ def test_numbers_alone_come_back(tmp_path, suffix):
         (["kind"], "recipe", "kind"),
         (["extra"], 1, "unknown entry 'extra'"),
         (["labels"], [], "labels: .*at least 1 item"),
-        (["labels", 0], 3, "expected an object"),
         (["labels", 0, "label"], 0, r"labels\[0\].label: .*greater than 0"),
-        (["labels", 0, "label"], 10**30, "label"),
         (["labels", 0, "label"], 4, "each label once"),
-        (["labels", 0, "name"], 5, r"labels\[0\].name"),
         (["labels", 0, "name"], " ", "names"),
         (["labels", 0, "color"], [0, 0, 2], "colors"),
-        (["labels", 0, "color"], "red", r"labels\[0\].color"),
-        (["labels", 0, "prototypes"], [[1, 2, "3"]], r"\[2\]"),
-        (["labels", 0, "prototypes"], [[1, 2], [1]], "p.json"),
         (["labels", 0, "prototypes"], [[1, 2]], "as many numbers"),
-        (["labels", 0, "prototypes"], [], "prototypes"),
         (["labels", 0, "prototypes"], [[1, 2, 1e300]], "finite"),
         (["input"], {"features": "array"}, "features"),
-        (["input"], {"window": 4}, "window"),
-        (["input"], {"scaling": {"low": 1, "high": 1}}, "scaling"),
     ],
 )
 def test_what_is_wrong_is_named(saved, path, value, words):
@@ -102,15 +93,7 @@ def test_what_is_no_such_file_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"labels": [0, 1, 2]},
-        {"labels": [1, 2]},
-        {"labels": [1.0, 2.0, 3.0]},
-        {"names": {4: ""}},
-        {"colors": {4: (1, 2, 3)}},
-        {"options": ImageOptions("array")},
-    ],
+    "changes", [{"labels": [0, 1, 2]}, {"labels": [1, 2]}, {"options": ImageOptions("array")}]
 )
 def test_what_no_file_may_hold_is_refused(changes):
     with pytest.raises(saf.InvalidInput):
@@ -138,22 +121,6 @@ def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
     assert len(saf.PrototypeSet.from_labels(problem, truth).vectors) == 4  # no more look different
     one = saf.PrototypeSet.from_labels(problem, truth, 1)
     np.testing.assert_allclose(one.vectors, [[0.7], [0.35]], atol=1e-6)
-
-
-def test_strokes_stand_for_classes_on_a_reduced_image():
-    image, truth = looks()
-    strokes = np.where(np.arange(8)[:, None] == 3, truth, 0)
-    problem = saf.Problem.from_image(
-        image,
-        scaling=Scaling(0, 1),
-        seeds=strokes,
-        max_side=16,
-        features="intensity",
-        weights="uniform",
-    )
-    found = saf.PrototypeSet.from_labels(problem)
-    assert set(found.labels) == {2, 4}
-    assert (saf.Pipeline.from_prototypes(found).run(image).labels == truth).mean() > 0.9
 
 
 def test_there_must_be_labels():

@@ -9,7 +9,6 @@ from skimage.measure import label as connected_regions
 
 from napari_saf import number_regions, region_table, save_regions
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Steps
 
 LABELS = np.zeros((6, 8), np.uint8)
 LABELS[:2, :3] = 1
@@ -23,7 +22,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.tuples(*[st.floats(0.01, 100)] * 3), st.integers(2, 3), st.integers(0, 2**32 - 1))
 def test_sizes_are_pixels_times_their_size(scale, n_axes, seed):
     labels = np.random.default_rng(seed).integers(0, 4, (3, 5, 4)[-n_axes:])
@@ -71,7 +70,7 @@ def test_connected_regions_are_those_of_scikit_image(shape):
     assert sorted(found) == sorted(sizes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(9, 11), (4, 6, 5), (3, 7, 6)]),
@@ -182,9 +181,7 @@ def test_what_does_not_fit_is_refused(labels, options, words):
 
 
 @pytest.mark.parametrize("connected", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "axes"), [((9, 12), "yx"), ((4, 9, 12), "zyx"), ((4, 9, 12), "tyx")]
-)
+@pytest.mark.parametrize(("shape", "axes"), [((4, 9, 12), "zyx"), ((4, 9, 12), "tyx")])
 def test_a_brief_table_is_a_part_of_the_whole(shape, axes, connected):
     rng = np.random.default_rng(len(axes))
     labels = rng.integers(0, 4, shape) * 1000
@@ -221,19 +218,8 @@ def steps(kind, sizes):
 
 
 @pytest.mark.parametrize("sizes", [(0.5, 0.25), (2, 0.5, 0.25)])
-def test_a_rotation_changes_nothing_that_is_measured(sizes):
-    labels = np.random.default_rng(0).integers(0, 3, (9,) * len(sizes))
-    plain = region_table(labels, scale=sizes, units="um", connected=True)
-    turned = region_table(labels, scale=steps("rotated", sizes), units="um", connected=True)
-    assert turned.keys() == plain.keys()
-    for name in plain.keys() - {"name"}:
-        np.testing.assert_allclose(turned[name], plain[name], rtol=1e-9, err_msg=name)
-
-
-@pytest.mark.parametrize("kind", ["sheared", "rotated and sheared"])
-@pytest.mark.parametrize("sizes", [(0.5, 0.25), (2, 0.5, 0.25)])
-def test_of_sheared_axes_areas_are_of_the_determinant(kind, sizes):
-    n_axes, linear = len(sizes), steps(kind, sizes)
+def test_of_sheared_axes_areas_are_of_the_determinant(sizes):
+    n_axes, linear = len(sizes), steps("rotated and sheared", sizes)
     labels = np.random.default_rng(0).integers(0, 3, (9,) * n_axes)
     table = region_table(labels, scale=linear, units="um")
     name = "area_um2" if n_axes == 2 else "volume_um3"
@@ -248,20 +234,3 @@ def test_of_sheared_axes_areas_are_of_the_determinant(kind, sizes):
 def test_steps_of_which_one_lies_among_the_others_are_refused():
     with pytest.raises(InvalidInput, match="independent"):
         region_table(np.ones((4, 4), int), scale=np.ones((2, 2)))
-
-
-@pytest.mark.parametrize(
-    ("linear", "words"),
-    [
-        (np.diag([2, 0.5]), ()),
-        (np.array([[2.0, 0], [0, 0.5], [0, 0]]), ()),
-        (np.array([[0, -1.0], [1, 0]]), ("rotation",)),
-        (np.diag([-1.0, -1]), ("rotation",)),
-        (np.diag([-1.0, 1]), ("reflection",)),
-        (np.array([[1, 0.2], [0, 1]]), ("shear",)),
-        (np.array([[1, 0], [0.2, 1]]), ("rotation", "shear")),
-        (np.array([[0.8, -0.6], [0.6, 0.8]]), ("rotation",)),
-    ],
-)
-def test_what_sizes_leave_out_is_named(linear, words):
-    assert Steps(np.asarray(linear, float)).beyond_sizes == words
