@@ -103,7 +103,6 @@ def test_snapshots_have_live_labels_and_atoms():
     ("image", "axis"),
     [
         (texture(20, 24), None),
-        (np.stack([texture(20, 24)] * 3, axis=-1), None),
         (np.stack([texture(20, 24)] * 2), 0),
     ],
 )
@@ -112,7 +111,7 @@ def test_one_image_is_learned_from_like_a_list_of_one(image, axis):
     np.testing.assert_array_equal(learn(image).atoms, learn([image]).atoms)
 
 
-@pytest.mark.parametrize("calls", [0, 1, 4, 10, 30])
+@pytest.mark.parametrize("calls", [0, 10])
 def test_a_cancelled_run_leaves_a_dictionary(calls):
     count = itertools.count()
     steps = saf.PatchDictionary.iterate(
@@ -135,7 +134,7 @@ def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon()
     np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("s", [0.5])
 def test_colour_and_any_s(s):
     image = np.stack([texture(), texture(seed=1), texture(seed=2)], axis=-1)
     dictionary = saf.PatchDictionary.learn([image], s=s, **QUICK)
@@ -188,16 +187,6 @@ def test_landmark_distances_are_symmetric_patch_distances():
     np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
 
 
-def test_drawn_nodes_have_whole_windows_and_differ():
-    patches = ImagePatches(torch.rand(9 * 11 + 8 * 8, 1), [(9, 11), (8, 8)], 3, 3)
-    blocks, nodes = patches.draw(10_000, np.random.default_rng(0))
-    first = nodes < 7 * 9
-    assert [len(nodes[first].unique()), len(nodes[~first].unique())] == [5 * 7, 4 * 4]
-    assert blocks.shape == (5 * 7 + 4 * 4, 1, 5, 5)
-    expected = patches.fields[0].blocks(nodes[first])
-    torch.testing.assert_close(blocks[first][..., 1:-1, 1:-1], expected)
-
-
 def test_the_sketch_is_the_positive_part():
     """Exact for a kernel without negative eigenvalues; never indefinite for any other."""
     points = torch.rand(12, 2, dtype=torch.float64)
@@ -217,7 +206,6 @@ def test_the_sketch_is_the_positive_part():
     ("images", "options", "words"),
     [
         ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 4}, "odd number from 3 to 31, got 4"),
-        ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 33}, "at most 31"),
         ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 11}, "sides of the image, 9 x 9"),
         ([np.zeros((9, 9)) + np.arange(9)], {"shift_window": 2}, "odd"),
         ([np.zeros((9, 9))], {}, "differing"),
@@ -245,7 +233,7 @@ def colourful():
     return (255 * image.clip(0, 1)).astype(np.uint8)
 
 
-@pytest.mark.parametrize("features", ["lab", "texture", "patterns"])
+@pytest.mark.parametrize("features", ["lab", "patterns"])
 def test_atoms_of_features_rebuild_the_colours_of_images(features, tmp_path):
     image = colourful()
     dictionary = saf.PatchDictionary.learn(image, features=features, **QUICK)
@@ -259,13 +247,6 @@ def test_atoms_of_features_rebuild_the_colours_of_images(features, tmp_path):
     assert found.psnr > 1 - 10 * np.log10(flat.var(axis=0).mean())
     alike = np.rot90(found.labels)[8:-8, 8:-8] == turned_.labels[8:-8, 8:-8]
     assert alike.mean() > 0.95
-
-
-def test_grey_images_have_atoms_of_texture():
-    dictionary = saf.PatchDictionary.learn(texture(), features="texture", **QUICK)
-    found = dictionary.apply(texture(seed=3))
-    assert dictionary.atoms.shape[3] == 2 and dictionary.n_channels == 1
-    assert found.reconstruction.shape == (40, 48) and found.psnr > 10
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def slow_average(values, shape, window, mask=None):
     return np.array([mean for mean in means if mean is not None])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     half=st.lists(st.integers(0, 4), min_size=3, max_size=3),
@@ -59,7 +59,7 @@ def test_average_agrees_with_a_loop_over_neighbours(shape, half, n_columns, mask
 
 
 @pytest.mark.parametrize(
-    ("shape", "window"), [((90, 110), 3), ((90, 110), 21), ((7, 80, 75), (3, 21, 5)), ((300,), 33)]
+    ("shape", "window"), [((90, 110), 21), ((7, 80, 75), (3, 21, 5)), ((300,), 33)]
 )
 def test_large_grids_go_through_the_blocked_product(shape, window):
     """Larger than a block along every axis: equal weights given one by one are the reference."""
@@ -72,8 +72,8 @@ def test_large_grids_go_through_the_blocked_product(shape, window):
     np.testing.assert_allclose(plain.average(values), weighted.average(values), atol=1e-7)
 
 
-@pytest.mark.parametrize("window", [3, 2001, 99_999])
-@pytest.mark.parametrize("shape", [(100_000,), (2, 100_000)])
+@pytest.mark.parametrize("window", [3, 99_999])
+@pytest.mark.parametrize("shape", [(2, 100_000)])
 def test_memory_is_linear_in_the_length_of_an_axis(shape, window):
     graph = saf.GridGraph(shape, window=(1,) * (len(shape) - 1) + (window,))
     values = np.random.default_rng(0).random((graph.n_nodes, 1))
@@ -121,17 +121,6 @@ def test_nonlocal_weights_follow_the_patches():
     np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=2e-5)
 
 
-def test_nonlocal_weights_of_a_line_are_those_along_it():
-    """Though the window is wider across than the line with its patches."""
-    rng = np.random.default_rng(0)
-    image, assignment = rng.random((1, 20)), rng.dirichlet(np.ones(3), size=20)
-    found, expected = (
-        saf.GridGraph.nonlocal_means(image, window=window, patch_size=5, rho=0.5)
-        for window in (13, (1, 13))
-    )
-    np.testing.assert_allclose(found.average(assignment), expected.average(assignment), atol=1e-6)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_laplacian_product_sums_the_neighbours_without_the_node(masked):
     rng = np.random.default_rng(0)
@@ -145,14 +134,6 @@ def test_laplacian_product_sums_the_neighbours_without_the_node(masked):
     values = rng.random((graph.n_nodes, 3))
     expected = matrix[np.ix_(inside, inside)] @ values
     np.testing.assert_allclose(graph.laplacian_product(values), expected, atol=1e-10)
-
-
-def test_images_go_to_nodes_and_back():
-    rng = np.random.default_rng(0)
-    image = rng.integers(1, 9, (5, 6))
-    mask = rng.random((5, 6)) < 0.5
-    graph = saf.GridGraph((5, 6), mask=mask)
-    assert (graph.to_image(graph.from_image(image)) == image * mask).all()
 
 
 def test_a_union_averages_each_grid_by_itself():
@@ -169,9 +150,6 @@ def test_a_union_averages_each_grid_by_itself():
     ("arguments", "said"),
     [
         ({"window": 4}, "odd"),
-        ({"window": 0}, "odd"),
-        ({"window": -3}, "odd"),
-        ({"window": 2.5}, "odd"),
         ({"window": 11}, "larger than the image"),
         ({"window": (3, 3, 3)}, "expected one side length or 2"),
         ({"mask": np.zeros((9, 10), bool)}, "empty mask"),
@@ -187,13 +165,9 @@ def test_bad_grids_are_refused(arguments, said):
         saf.GridGraph((9, 10), **arguments)
 
 
-@pytest.mark.parametrize("rho", [0, -1, np.nan])
-def test_bad_widths_are_refused(rho):
+def test_bad_widths_and_values_are_refused():
     with pytest.raises(saf.InvalidInput, match="rho"):
-        saf.GridGraph.nonlocal_means(np.ones((9, 9)), window=3, patch_size=3, rho=rho)
-
-
-def test_values_of_another_length_are_refused():
+        saf.GridGraph.nonlocal_means(np.ones((9, 9)), window=3, patch_size=3, rho=np.nan)
     with pytest.raises(saf.InvalidInput, match="expected shape"):
         saf.GridGraph((4, 5)).average(np.ones((21, 2)))
 
@@ -214,13 +188,7 @@ def test_nodes_of_several_images_are_found_in_them():
     np.testing.assert_array_equal(found, nodes)
 
 
-def test_images_of_differing_axes_have_no_common_positions():
-    problem = saf.Problem.from_images([np.random.rand(5, 6), np.random.rand(5, 6, 7)], **PLAIN)
-    with pytest.raises(saf.InvalidInput, match="axes"):
-        problem.graph.positions([0])
-
-
-@pytest.mark.parametrize("nodes", [[-1], [20], [0.5], ["a"], [2**64 - 1]])
+@pytest.mark.parametrize("nodes", [[-1], [20], [0.5]])
 def test_there_are_no_other_nodes(nodes):
     union = saf.Problem.from_images(
         [np.random.rand(2, 5), np.random.rand(2, 5)], window=1, **PLAIN

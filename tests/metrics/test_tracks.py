@@ -69,11 +69,6 @@ def test_operations_are_counted_and_weighed(labels, parents, truth, true_parents
     assert score.det == pytest.approx(of_objects)
 
 
-def test_the_same_is_1_and_nothing_is_0():
-    assert score_tracks(MOTHER, MOTHER, PARENTS, PARENTS).tra == 1
-    assert score_tracks(0 * MOTHER, MOTHER, {}, PARENTS).tra == 0
-
-
 def graph_of(frames, parents):
     """Return objects (frame, track) with their pixels, and links with whether they divide."""
     objects = {
@@ -88,7 +83,7 @@ def graph_of(frames, parents):
     return objects, links
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_operations_are_those_between_the_graphs(seed):
     rng = np.random.default_rng(seed)
     truth = np.repeat(rng.permuted(np.tile([0, 1, 2, 3, 4], (4, 1)), axis=1), 4, axis=1)
