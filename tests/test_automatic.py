@@ -42,15 +42,6 @@ def test_what_is_chosen_suits_the_image_and_is_chosen_once(shape, n_channels):
         assert n_long == 2 or is_large
 
 
-@pytest.mark.parametrize(
-    ("shape", "window"),
-    [((2, 64, 64), (1, 3, 3)), ((64, 2, 64), (3, 1, 3)), ((2, 500), (1, 13)), ((2, 2), (1, 1))],
-)
-def test_an_axis_without_room_for_a_window_leaves_the_others_theirs(shape, window):
-    assert ImageOptions().resolve([shape], 1).window == window
-    assert ImageOptions().resolve([shape, shape], 1).window == window
-
-
 def test_given_options_stay():
     given_ones = ImageOptions("intensity", 5, "uniform", max_side=None)
     assert given_ones.resolve([(500, 700)], 3) == given_ones
@@ -102,16 +93,6 @@ def test_there_are_as_many_labels_as_leave_three_tenths_of_the_variance(n_values
         return np.square(points[:, None] - means).sum(axis=2).min(axis=1).mean() / points.var()
 
     assert n_first == next(count for count in range(2, 9) if left(count) <= 0.3)
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, 1000), st.floats(0.1, 10), st.floats(-3, 3))
-def test_means_hang_on_no_draw_and_follow_scale_and_shift(seed, scale, shift):
-    points = np.random.default_rng(seed).normal(size=(300, 2)) + 6 * (np.arange(300) % 3)[:, None]
-    means = global_means(points, 8, 0.2)
-    np.testing.assert_array_equal(means, global_means(points, 8, 0.2))
-    moved = global_means(scale * points + shift, 8, 0.2)
-    np.testing.assert_allclose(moved, scale * means + shift, atol=1e-3 * scale)
 
 
 def test_the_start_hangs_on_no_seed():
@@ -219,13 +200,3 @@ def test_the_recipe_of_things_on_a_ground_repeats_it():
     # also of an image that would not be recognised by itself
     other = Pipeline.from_plain(result.recipe).problem(textures(3))
     assert other.options.extractor == Foreground("dark")
-
-
-@pytest.mark.parametrize(("side", "expected"), [(640, None), (900, 640)])
-def test_planes_of_things_are_labelled_in_full_and_volumes_as_before(side, expected):
-    options = ImageOptions().resolve([(100, side)], 1, ground="dark")
-    assert (options.max_side, options.window) == (expected, 7)
-    assert ImageOptions(max_side=240).resolve([(100, side)], 1, ground="dark").max_side == 240
-    assert ImageOptions(features="lab").resolve([(100, side)], 3, ground="dark").window == 13
-    volume = ImageOptions().resolve([(9, 100, side)], 1, ground="dark")
-    assert volume == ImageOptions().resolve([(9, 100, side)], 1)

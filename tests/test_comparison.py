@@ -165,22 +165,6 @@ def test_what_does_not_suit_the_image_is_left_out():
         saf.compare(picture(), variants[:1])
 
 
-def test_a_problem_is_read_once_for_each_set_of_options():
-    read = []
-
-    def read_problem(options):
-        read.append(options.window)
-        return Problem.from_image(picture(), window=options.window, **PLAIN)
-
-    variants = variants_of([SAF(max_labels=2)], {"s": [0, 1], "window": [3, 5]})
-    fractions = []
-    steps = iterate_comparison(variants, read_problem)
-    found = run_to_end(steps, lambda step: fractions.append(step.snapshot.fraction))
-    assert read == [3, 5]
-    assert fractions == sorted(fractions) and 0 <= fractions[0] and fractions[-1] <= 1
-    assert [one.variant for one in found.results] == variants
-
-
 def test_a_comparison_that_is_stopped_keeps_what_is_finished():
     stop = []
     steps = iterate_comparison(

@@ -5,8 +5,6 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.comparison import align
-from napari_saf.io import color_labels, map_labels
-from napari_saf.result import LabelMap
 
 RNG = np.random.default_rng(0)
 SMALL = np.zeros((24, 30), np.int64)
@@ -36,14 +34,6 @@ def test_tables_of_labels(large, connected):
         {"label": expected["label"].tolist()},
         rows_of(expected, "label")[1],
     )
-
-
-def test_labels_are_unpainted_and_coloured(large):
-    label_map = LabelMap(NUMBERS[1:])
-    assert np.array_equal(label_map.unpaint(large), SMALL)
-    colors = {7: (1, 0, 0), 2**62: (0, 1, 0), 2**62 + 1: (0, 0, 1)}
-    drawn = color_labels(large, map_labels(large, colors=colors))
-    assert np.array_equal(drawn, np.eye(4, 3, -1, dtype=np.uint8)[SMALL] * np.uint8(255))
 
 
 def test_objects_and_borders(large):

@@ -45,15 +45,6 @@ def test_the_limit_is_that_of_its_thread_and_ends_with_its_block(problem):
     assert not errors
 
 
-def test_an_image_of_few_values_needs_less():
-    method = saf.SelfAssignmentFlow(max_labels=2)
-    noise = np.random.default_rng(0).random((40, 40, 3))
-    with memory_limit(4 * 40 * 40 * 100):
-        with pytest.raises(saf.ComputeError, match="not enough memory"):
-            method.run(saf.Problem.from_image(noise, **PLAIN), max_iterations=1)
-        method.run(saf.Problem.from_image(noise.round(), **PLAIN), max_iterations=1)
-
-
 def test_weights_that_take_more_are_refused_before_they_are_made():
     image, weights = np.random.default_rng(0).random((40, 40)), "contrast"
     with memory_limit(2 * 40 * 40 * 13 + 1):  # of a pair of pixels, 16 bits

@@ -8,12 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from skimage.feature import multiscale_basic_features
 
 import napari_saf as saf
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled
-from napari_saf.features import FEATURES, standardized
 from napari_saf.input import PLAIN
 
 GREY = np.random.default_rng(0).random((9, 9))
@@ -75,13 +73,6 @@ def test_hot_pixels_do_not_flatten_the_image():
     image = np.random.default_rng(0).random((100, 100))
     image[3, 4] = 1e6
     assert saf.Problem.from_image(image, **PLAIN).features.std() > 0.2
-
-
-def test_features_can_be_given(photo):
-    own = np.random.default_rng(1).random((20, 24, 5))
-    problem = saf.Problem.from_image(photo, features=own, weights="uniform", max_side=None)
-    np.testing.assert_array_equal(problem.features, own.reshape(480, 5))
-    assert problem.options.features == "array"
 
 
 def test_pixels_outside_the_mask_do_not_count(photo):
@@ -223,17 +214,6 @@ def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, mask):
     np.testing.assert_array_equal(found.graph.mask, plain.graph.mask)
 
 
-def test_masked_arrays_among_several_images(photo):
-    grey = photo[..., 0].astype(float)
-    hidden = grey > 200
-    image = np.where(hidden, np.nan, grey)
-    found = saf.Problem.from_images([np.ma.array(image, mask=hidden), grey], **PLAIN)
-    plain = saf.Problem.from_images([image, grey], masks=[~hidden, None], **PLAIN)
-    np.testing.assert_array_equal(found.features, plain.features)
-    with pytest.raises(saf.InvalidInput, match="mask"):
-        saf.Problem.from_image(np.ma.array(grey, mask=hidden), mask=hidden, **PLAIN)
-
-
 @pytest.mark.parametrize(
     "features",
     [
@@ -299,12 +279,3 @@ def test_preparation_ends_at_the_first_yes(at):
         prepare()
     assert next(asked) == at + 1
     prepare()
-
-
-@pytest.mark.parametrize("at", [30])
-def test_features_of_many_scales_can_be_interrupted_between_planes_and_scales(at):
-    image, asked = np.random.default_rng(0).random((40, 50, 2), dtype=np.float32), itertools.count()
-    with pytest.raises(Cancelled), interruptible(lambda: next(asked) >= at):
-        FEATURES["multiscale"]().features(image)
-    expected = multiscale_basic_features(image, sigma_min=1, sigma_max=6, channel_axis=-1)
-    np.testing.assert_array_equal(FEATURES["multiscale"]().features(image), standardized(expected))

@@ -11,7 +11,7 @@ import napari_saf as saf
 from napari_saf.methods import Cancelled
 from napari_saf.regions import WEIGHTS, RegionGraph, Separate, find_separate, merge_regions
 from napari_saf.regions._graph import _RANGES
-from napari_saf.regions._pieces import MOST_COMPONENTS, connected_components, describe
+from napari_saf.regions._pieces import connected_components, describe
 
 
 def picture(shape=(24, 30), n_labels=4, n_channels=3, seed=0):
@@ -127,17 +127,6 @@ def things(n_rows=4, n_columns=5, seed=0, side=18):
     return labels, image
 
 
-@pytest.mark.parametrize("least", [70])
-def test_many_parts_around_one_are_merged_as_if_all_were_compared_anew(least):
-    labels, image = things()
-    finest = connected_components(labels, 0)
-    assert finest.max() == 21
-    fast = list(RegionGraph(finest, *describe(image[..., None])).merges(WEIGHTS, least))
-    slow = obvious_merges(finest, image[..., None], least)
-    assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
-    np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
-
-
 def test_separate_things_are_counted_and_are_regions_however_large_the_image():
     for n_rows in (3, 12):
         labels, image = things(n_rows)
@@ -198,28 +187,6 @@ def test_one_label_is_cut_where_colours_differ():
     square = tree.finest[15:35, 20:40]
     assert not np.isin(square, tree.finest[50:]).any()
     np.testing.assert_array_equal(tree.finest, merge_regions(whole, image).finest)
-
-
-def test_small_regions_go_first_whatever_they_look_like():
-    labels = np.ones((40, 40), int)
-    labels[:, 20:] = 2
-    labels[5:8, 5:8] = 3
-    image = np.choose(labels, [0, 0.4, 0.45, 1.0])
-    tree = merge_regions(labels, image, least_share=0.01)
-    np.testing.assert_array_equal(np.sort(tree.merges[0]), [1, 3])
-    assert tree.at_level(0).max() == 2
-
-
-def test_of_noise_the_largest_parts_stay():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 5, (120, 120))
-    components = connected_components(labels, 1)
-    assert components.max() == MOST_COMPONENTS
-    np.testing.assert_array_equal(components == 0, labels == 0)
-    components = connected_components(labels, 1e9)
-    assert components.max() == 1
-    tree = merge_regions(rng.integers(1, 9, (60, 60)), rng.random((60, 60)))
-    assert tree.at_level(1).max() == 1
 
 
 def test_pixels_without_a_label_stay_without_a_region():

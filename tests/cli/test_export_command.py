@@ -28,17 +28,6 @@ def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labell
     assert cli(run).is_error("--overwrite") and cli(run, "--overwrite").code == 0
 
 
-@pytest.mark.parametrize(
-    "words", [["--scale", "0"], ["--scale", "1,2,3"], ["--image", "other.npy"]], ids=" ".join
-)
-def test_what_does_not_fit_leaves_no_folder(cli, tmp_path, words):
-    np.save("other.npy", np.zeros((4, 4)))
-    save_masks("m.tif", np.ones((9, 9), int))
-    outcome = cli("export m.tif -o out", *words)
-    assert outcome.is_error("expected") and "array" not in outcome.err + outcome.out
-    assert "float64" not in outcome.err and not (tmp_path / "out").exists()
-
-
 def test_everything_at_once(cli, rows, labelled, read_recipe):
     kinds = "--masks .png --binary .npy --regions .csv --figure .svg --prototypes .csv --recipe"
     run = f"export m.tif -o out --image a.png {kinds} --connected --scale 0.5 --unit um"
@@ -87,21 +76,6 @@ def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
     assert cli(run).code == 0
     same = read_labels("m.tif").array == read_labels("n.tif").array
     assert same.mean() > 0.97
-
-
-def test_slices_are_not_mixed_at_a_reduced_size(cli):
-    stack = np.full((4, 60, 60), 0.2)
-    stack[1::2] = 0.8
-    problem = saf.Problem.from_image(
-        stack, window=(1, 5, 5), max_side=20, features="intensity", weights="uniform"
-    )
-    saf.save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
-    np.save("z.npy", stack)
-    np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
-    assert cli("export", "m.npy", "-o", "o", "--image", "z.npy", "--prototypes", ".json").code == 0
-    found = saf.load_prototypes("o/m.prototypes.json")
-    np.testing.assert_allclose(found.vectors.ravel(), [0, 1], atol=1e-3)
-    assert found.options == problem.options
 
 
 def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli, rows):

@@ -79,17 +79,6 @@ def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
     assert outcome.is_error("is there already") and set(os.listdir("out")) == made
 
 
-def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, scan, tmp_path):
-    more = ("--objects", "--object-smallest", "5", "--regions", "--probabilities", ".ome.zarr")
-    run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN, *more)
-    assert "2 regions, 9 tiles" in cli(*run).out
-    names = ("m.ome.zarr", "m.kinds.ome.zarr", "m.objects.ome.zarr", "m.objects.csv")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "a.zarr", *names, "m.probabilities.ome.zarr",
-    }  # fmt: skip
-    assert "1 done before" in cli(*run).out
-
-
 def test_what_is_labelled_within_an_image_stays_there(cli, picture, tmp_path):
     write_ome_zarr("a.ome.zarr", np.load(picture("a.npy", (70, 90))))
     out = tmp_path / "a.ome.zarr" / "labels" / "cells"

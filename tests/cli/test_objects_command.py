@@ -18,25 +18,6 @@ def discs(n=2, kind=1):
 
 
 @pytest.mark.parametrize(
-    ("shape", "axes", "out", "word"),
-    [
-        ((2, 2, 9, 9), "tzyx", "out.ome.zarr", "axes"),
-        ((9, 9), "yx", "folder.csv", "folder.csv"),
-        ((9, 9), "yx", "image.ome.zarr", "shape"),
-    ],
-)
-def test_what_cannot_be_written_is_told_of_before_a_mask_is_split(
-    cli, tmp_path, shape, axes, out, word
-):
-    save_masks("m.tif", np.ones(shape, int), axes=axes)
-    (tmp_path / "folder.csv").mkdir()
-    np.save("other.npy", np.zeros((4, 4)))
-    image = ("--image", "other.npy") if "image" in out else ()
-    assert cli("objects", "m.tif", "-o", out, "--coco", "--overwrite", *image).is_error(word)
-    assert {path.name for path in tmp_path.iterdir()} == {"m.tif", "folder.csv", "other.npy"}
-
-
-@pytest.mark.parametrize(
     ("library", "extra", "words"),
     [
         ("shapely", "objects", ("-o", "table.csv", "--geojson")),
@@ -163,12 +144,6 @@ def test_frames_are_followed(cli, rows, tmp_path):
     assert cli("objects t.tif -o u.csv --tracks res").is_error("res_track")
     assert cli("objects t.tif -o t.csv --tracks res --track-by overlap --overwrite").code == 0
     assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
-
-
-def test_there_may_be_nothing_to_find(cli, rows):
-    save_masks("none.tif", np.zeros((5, 5), np.uint8))
-    outcome = cli("objects", "none.tif", "-o", "t.csv")
-    assert outcome.code == 0 and "0 objects" in outcome.out and rows("t.csv") == []
 
 
 def test_a_folder_ends_in_objects_as_its_recipe_says(cli, rows, tmp_path):

@@ -120,15 +120,6 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     assert cli("run", path, "images", "-o", "again").is_error("atoms")
 
 
-@pytest.mark.parametrize("learned", ["strokes"], indirect=True)
-def test_a_large_image_is_labelled_in_tiles(cli, images, learned):
-    _, path, label = learned
-    run = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
-    assert run.code == 0 and "tiles" in run.out
-    whole = label(images["a"])
-    assert (read_labels("a.ome.zarr").array == whole).mean() > 0.95
-
-
 def test_what_was_not_learned_is_refused(cli, images, tmp_path):
     save_project(tmp_path / "empty.napari-saf", Project())
     (tmp_path / "list.json").write_text("[1]")

@@ -151,18 +151,6 @@ def test_images_of_other_brightness_are_scaled_by_themselves(cli, picture, known
     assert kept.code == 0 and "dim.npy: 100 % of the values lie outside" in kept.err
 
 
-def test_options_beside_prototypes_take_precedence(cli, picture, taught):
-    run = ("segment", picture(), "--prototypes", taught, "-o")
-    assert cli(*run, "m.tif", "--window", "3", "--scaling", "0,180", "--rho", "0.3").code == 0
-    recipe = saf.load_recipe("m.recipe.json")
-    assert (recipe.options.window, recipe.method.rho) == (3, 0.3)
-    assert (labels_of("m.tif") == 5).all()
-    assert cli(*run, "each.tif", "--scaling", "each").code == 0
-    assert saf.load_recipe("each.recipe.json").options.rescale
-    assert cli(*run, "kept.tif").code == 0
-    assert saf.load_recipe("kept.recipe.json").options.scaling == Scaling(0.0, 300.0)
-
-
 @pytest.fixture
 def dots():
     """Save bright squares that look alike, with a stroke on one and one around; return both."""
@@ -233,16 +221,6 @@ def test_a_recipe_of_strokes_holds_what_they_taught_and_beside_it_they_count_as_
     assert set(saf.load_recipe("a.recipe.json").prototypes.labels) == {1, 2}
     assert cli(f"{run} -o b.tif --recipe a.recipe.json").code == 0
     np.testing.assert_array_equal(labels_of("a.tif"), labels_of("b.tif"))
-
-
-@pytest.mark.parametrize("mask", ["inside.npy", "finite"])
-def test_a_mask_leaves_pixels_out(cli, mask):
-    image, inside = np.random.default_rng(0).random((12, 16)), np.zeros((12, 16), np.uint8)
-    inside[:6] = 7
-    np.save("inside.npy", inside)
-    np.save("a.npy", np.where(inside, image, np.nan) if mask == "finite" else image)
-    assert cli("segment", "a.npy", "-o", "m.npy", "--mask", mask, *FEW).code == 0
-    np.testing.assert_array_equal(np.load("m.npy") > 0, inside > 0)
 
 
 @pytest.mark.parametrize("options", [(), ("--channel-axis", "0")])
@@ -317,14 +295,6 @@ def test_probabilities_lie_beside_each_mask(cli, picture):
     found = np.squeeze(read_image(f"out/a.probabilities{suffix}").array)
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found > 127, read_labels("out/a.labels.tif").array == 2)
-
-
-def test_every_image_has_the_maps_of_all_that_was_taught(cli, picture, taught):
-    np.save("dark.npy", np.full((12, 16), 60, np.uint8))
-    options = ("--prototypes", taught, "--probabilities", ".npy", "--scaling", "first")
-    assert cli("segment", picture(), "dark.npy", "-o", "out", *options).code == 0
-    shapes = {np.load(f"out/{stem}.probabilities.npy").shape for stem in ("a", "dark")}
-    assert len(shapes) == 1 and shapes.pop()[0] > 1
 
 
 def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught):

@@ -149,16 +149,6 @@ def test_tiles_make_no_difference(monkeypatch, reconstruction, waves):
     assert np.abs(tiled.reconstruction - whole.reconstruction).mean() < 1e-3
 
 
-def test_values_come_back_in_the_units_of_the_image():
-    image = (draw((20, 21)) * 60_000).astype(np.uint16)
-    dictionary = saf.PatchDictionary.learn(
-        [image], n_atoms=4, patch_size=3, landmarks=20, n_samples=300
-    )
-    found = dictionary.apply(image)
-    assert 10_000 < found.reconstruction.mean() < 50_000
-    np.testing.assert_allclose(found.reconstruction + found.difference, image, rtol=1e-4, atol=1)
-
-
 def test_alpha_is_dropped_and_a_last_axis_of_the_right_length_is_that_of_channels():
     rgba, dictionary = draw((12, 13, 4)), make(channels=3)
     same = dictionary.apply(rgba[..., :3])
@@ -179,19 +169,6 @@ def test_atoms_can_be_dropped():
             dictionary.without(bad)
     one = dictionary.without([0, 1, 2])
     assert (one.apply(draw((9, 9))).labels == 1).all()
-
-
-def test_distances_of_atoms_know_no_symmetries():
-    dictionary = make(channels=3)
-    atoms = np.concatenate([dictionary.atoms, turned(dictionary.atoms[0], 6)[None]])
-    twice = saf.PatchDictionary(atoms=atoms, usage=np.ones(5, int), scaling=Scaling(0.0, 1.0))
-    found = twice.distances()
-    np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_allclose(found[0], found[4], atol=1e-4)
-    assert found[0, 4] == pytest.approx(0, abs=1e-4)
-    places = twice.embedding()
-    assert places.shape == (5, 2)
-    np.testing.assert_allclose(places[0], places[4], atol=1e-3)
 
 
 def test_told_to_end_it_ends():

@@ -1,16 +1,15 @@
 """Laws of learning a patch dictionary."""
 
 import dataclasses
-import functools
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from dictionary_cases import fitted, slow_distance, turned
+from dictionary_cases import fitted, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._sample import ImagePatches, sketch, update_atoms
+from napari_saf.dictionary._sample import update_atoms
 from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
@@ -99,18 +98,6 @@ def test_snapshots_have_live_labels_and_atoms():
         _ = snapshots[0].labels
 
 
-@pytest.mark.parametrize(
-    ("image", "axis"),
-    [
-        (texture(20, 24), None),
-        (np.stack([texture(20, 24)] * 2), 0),
-    ],
-)
-def test_one_image_is_learned_from_like_a_list_of_one(image, axis):
-    learn = functools.partial(saf.PatchDictionary.learn, channel_axis=axis, **QUICK)
-    np.testing.assert_array_equal(learn(image).atoms, learn([image]).atoms)
-
-
 @pytest.mark.parametrize("calls", [0, 10])
 def test_a_cancelled_run_leaves_a_dictionary(calls):
     count = itertools.count()
@@ -121,17 +108,6 @@ def test_a_cancelled_run_leaves_a_dictionary(calls):
     assert result.status is saf.Status.CANCELLED
     assert np.isfinite(result.dictionary.atoms).all()
     assert result.labels[0].shape == (40, 48)
-
-
-def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon():
-    told = []
-    method = saf.PatchDictionaryLearning(n_atoms=8, patch_size=5, epsilon=100.0)
-    steps = method.iterate(saf.Problem.from_image(texture(), **PLAIN), cancelled=lambda: bool(told))
-    next(steps)
-    told.append(True)
-    result = run_to_end(steps)
-    assert result.status is saf.Status.CANCELLED
-    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("s", [0.5])
@@ -174,32 +150,6 @@ def test_one_update_of_the_atoms_agrees_with_its_formula(any_contrast):
         else:
             expected = sums[label] / weights[labels == label].sum()
         np.testing.assert_allclose(atom, expected, rtol=1e-6)
-
-
-def test_landmark_distances_are_symmetric_patch_distances():
-    image = np.random.default_rng(0).random((9, 10, 2))
-    patches = ImagePatches(torch.from_numpy(image.reshape(-1, 2)), [(9, 10)], 3, 3)
-    blocks, nodes = patches.draw(4, np.random.default_rng(1))
-    found = patches.distances(blocks, lambda: False)
-    expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
-    np.testing.assert_allclose(found.numpy().reshape(7, 8, 4), expected, rtol=1e-4, atol=1e-5)
-    at_landmarks = found[nodes].numpy()
-    np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
-
-
-def test_the_sketch_is_the_positive_part():
-    """Exact for a kernel without negative eigenvalues; never indefinite for any other."""
-    points = torch.rand(12, 2, dtype=torch.float64)
-    good = torch.exp(-torch.cdist(points, points).square())
-    basis = sketch(good, good)
-    torch.testing.assert_close(basis @ basis.T, good, rtol=1e-4, atol=1e-4)
-    bad = torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]], dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(bad)
-    assert values[0] < 0
-    kept = values > -values[0]
-    positive = vectors[:, kept] * values[kept] @ vectors[:, kept].T
-    basis = sketch(bad, bad)
-    torch.testing.assert_close(basis @ basis.T, positive)
 
 
 @pytest.mark.parametrize(

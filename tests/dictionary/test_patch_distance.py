@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from dictionary_cases import slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._distance import PatchField
 
 
 def draw(shape, seed=0):
@@ -51,24 +49,6 @@ def test_distances_turn_with_the_image(symmetry):
     image, atoms = draw((16, 19, 3)), draw((4, 5, 5, 3), seed=1)
     there = saf.patch_distance(turned(image, symmetry), atoms)
     np.testing.assert_allclose(there, turned(saf.patch_distance(image, atoms), symmetry), rtol=1e-5)
-
-
-def test_the_match_that_is_named_has_the_distance():
-    image = torch.from_numpy(np.moveaxis(draw((14, 15, 2)), -1, 0))
-    atoms = torch.from_numpy(np.moveaxis(draw((3, 5, 5, 2), seed=1), -1, 1))
-    field = PatchField(image, 5)
-    found = field.match(atoms).within(3)
-    for k in range(3):
-        for node in range(field.shape[0] * field.shape[1]):
-            place = int(found.indices[k].flatten()[node])
-            width = field.shape[1]
-            assert abs(place // width - node // width) <= 1
-            assert abs(place % width - node % width) <= 1
-            patch = image[:, place // width :, place % width :][:, :5, :5].permute(1, 2, 0).numpy()
-            symmetry = int(found.symmetries[k].flatten()[node])
-            target = atoms[k].permute(1, 2, 0).numpy()
-            distance = np.square(turned(patch, symmetry) - target).sum()
-            assert distance == pytest.approx(float(found.distances[k].flatten()[node]), rel=1e-4)
 
 
 def test_work_in_strips_gives_the_same(monkeypatch):

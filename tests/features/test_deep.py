@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -108,22 +107,6 @@ def test_layers_that_are_chosen_are_those_of_the_network(deep, image):
     assert np.abs(raw[1, 2][..., : sizes[0]] - raw[1, 2][..., -sizes[0] :]).mean() > 1e-3
 
 
-def test_what_windows_do_not_share_is_seen_by_overlap(deep, image):
-    """Features inside of a window do not jump where the next one begins."""
-    own = dataclasses.replace(deep, window=96, step=32).fitted([(image, None, None)])
-    alone = dataclasses.replace(own, window=32, step=32)
-    smooth = np.tile(np.linspace(0, 1, 192, dtype=np.float32)[:, None, None], (1, 192, 3))
-
-    def jump(extractor):
-        raw = extractor._raw(smooth[None], extractor.network())[0]
-        per_window = 32 // extractor.network().grid
-        steps = np.abs(np.diff(raw, axis=0)).mean(axis=(1, 2))[per_window:-per_window]
-        at_seams = np.arange(len(steps)) % per_window == per_window - 1
-        return steps[at_seams].mean() / steps[~at_seams].mean()
-
-    assert jump(own) < jump(alone)
-
-
 def test_features_shift_with_the_image_by_one_patch(weights):
     """A window for each patch, so that each sees the same whatever lies farther away."""
     scene = np.random.default_rng(1).random((176, 176, 3)).astype(np.float32)
@@ -202,17 +185,6 @@ def test_the_cache_gives_the_same_and_spares_the_network(deep, image, monkeypatc
     np.testing.assert_array_equal(fitted.features(image), first)
     with pytest.raises(TypeError):
         fitted.features(image[::-1].copy())
-
-
-def test_at_full_size_there_is_little_beside_the_features(deep, image):
-    image = np.tile(image, (4, 4, 1))
-    fitted = deep.fitted([(image, None, None)])
-    fitted.features(image[:8, :8])
-    tracemalloc.start()
-    found = fitted.features(image)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < 1.15 * found.nbytes
 
 
 def test_half_precision_gives_about_the_same_in_single(deep, image, monkeypatch):

@@ -184,14 +184,6 @@ def test_labels_that_change_to_and_fro_stand_still(period):
     assert saf.Status.STALLED not in found[: period - 1]
 
 
-def test_labels_that_change_for_good_do_not_stand_still():
-    labels = torch.zeros(1000, dtype=torch.int64)
-    watch = StopWatch(saf.StoppingRule(), labels, 2.0)
-    for k in range(1, 200):
-        labels[5 * k : 5 * k + 5] = 1
-        assert watch.status(2.0 * k, labels, 0.5) is None
-
-
 @pytest.mark.parametrize(
     "make",
     [

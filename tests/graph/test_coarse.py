@@ -80,14 +80,6 @@ def test_seeds_are_found_again_and_can_be_exchanged():
     assert problem.with_seeds(None).seeds is None
 
 
-def test_slices_that_are_labelled_each_by_itself_keep_their_number():
-    image = np.random.default_rng(0).random((5, 40, 40))
-    problem = Problem.from_image(
-        image, max_side=10, window=(1, 3, 3), features="intensity", weights="uniform"
-    )
-    assert problem.graph.shape == (5, 10, 10)
-
-
 @pytest.mark.parametrize(("shape", "small"), [((97, 130), (30, 41)), ((20, 33, 40), (7, 33, 13))])
 def test_means_and_labels_of_a_region_are_those_of_the_whole(shape, small):
     """Bit by bit, with a mask, and where blocks share pixels."""

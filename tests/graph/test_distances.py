@@ -161,22 +161,6 @@ def test_contrast_weights_agree_with_a_loop(shape):
     np.testing.assert_array_equal(weights, weights.T)
 
 
-def test_contrast_weights_know_masks_and_unions(mask):
-    features = np.random.default_rng(0).random((30, 2))
-    whole = saf.GridGraph((5, 6)).contrast_weights(features, 0.3).toarray()
-    nodes = slice(None) if mask is None else mask.ravel()
-    grid = saf.GridGraph((5, 6), mask=mask)
-    own = inside(whole, mask)
-    np.testing.assert_array_equal(grid.contrast_weights(features[nodes], 0.3).toarray(), own)
-    both = np.concatenate([features[nodes], features])
-    union = GraphUnion([grid, saf.GridGraph((5, 6))]).contrast_weights(both, 0.3).toarray()
-    n = len(own)
-    np.testing.assert_array_equal(union[:n, :n], own)
-    np.testing.assert_array_equal(union[n:, n:], whole)
-    assert not union[:n, n:].any()
-    assert not union[n:, :n].any()
-
-
 def test_a_number_of_neighbours_is_whole_and_there():
     features = np.random.default_rng(0).random((9, 2))
     for k in (0, 2.5, "2", None, np.nan, 9):

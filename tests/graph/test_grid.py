@@ -121,21 +121,6 @@ def test_nonlocal_weights_follow_the_patches():
     np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=2e-5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_laplacian_product_sums_the_neighbours_without_the_node(masked):
-    rng = np.random.default_rng(0)
-    mask = rng.random((6, 7)) < 0.7 if masked else None
-    graph = saf.GridGraph((6, 7), window=3, mask=mask)
-    inside = np.ones(42, bool) if mask is None else mask.ravel()
-    matrix = np.zeros((42, 42))
-    for i, near in enumerate(neighbours((6, 7), (3, 3))):
-        matrix[i, near] = 1
-    np.fill_diagonal(matrix, 0)
-    values = rng.random((graph.n_nodes, 3))
-    expected = matrix[np.ix_(inside, inside)] @ values
-    np.testing.assert_allclose(graph.laplacian_product(values), expected, atol=1e-10)
-
-
 def test_a_union_averages_each_grid_by_itself():
     rng = np.random.default_rng(0)
     grids = [saf.GridGraph((5, 6), window=3), saf.GridGraph((4, 4), window=3)]

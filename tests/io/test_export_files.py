@@ -7,7 +7,6 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 import tifffile
-import zarr
 from PIL import Image
 
 import napari_saf as saf
@@ -43,15 +42,6 @@ def test_tiff_tells_imagej_its_sizes(tmp_path):
         assert [count / length for count, length in densities] == [4, 2]
         np.testing.assert_array_equal(file.asarray(), stack)
         assert told["LUTs"][:, 1].tolist() == [255, 128, 0]
-
-
-def test_zarr_holds_names_and_colours(tmp_path):
-    saf.save_masks(tmp_path / "m.ome.zarr", LABELS, names=NAMES, colors=COLORS)
-    told = dict(zarr.open_group(tmp_path / "m.ome.zarr", mode="r").attrs["ome"])["image-label"]
-    names = {row["label-value"]: row["name"] for row in told["properties"]}
-    assert names == {1: "nucleus", 2: "label 2", 5: "a/b c"}
-    colors = {row["label-value"]: row["rgba"] for row in told["colors"]}
-    assert colors[1] == [255, 128, 0, 255]
 
 
 def test_binary_masks_give_the_labels_back(tmp_path, suffix=".png"):

@@ -43,14 +43,6 @@ def test_parts_measure_as_the_whole(monkeypatch, shape, side, connected):
     same(saf.measure_large(labels, image, **more), whole)
 
 
-def test_every_frame_of_a_series_is_measured_by_itself(monkeypatch):
-    labels = np.stack([kinds_of((20, 26), seed) for seed in range(3)])
-    more = {"axes": "tyx", "connected": True, "brief": True}
-    whole = saf.region_table(labels, **more)
-    monkeypatch.setattr(_frame, "PART", 8**2)
-    same(saf.measure_large(labels, **more), whole)
-
-
 def test_a_mask_of_tiles_says_its_size_and_names(tmp_path, monkeypatch):
     monkeypatch.setattr(_frame, "PART", 16**2)
     labels = kinds_of((40, 50))

@@ -51,24 +51,6 @@ def test_chosen_labels_come_in_the_order_asked_for_and_unknown_ones_are_0(proble
     assert not some[2].any()
 
 
-def test_several_prototypes_of_a_label_are_one_map(problem):
-    flow = saf.AssignmentFlow(prototypes=[[0.1], [0.5], [0.9]], prototype_labels=[2, 5, 2])
-    result = flow.run(problem)
-    maps = saf.probability_maps(problem, result)
-    assert len(maps) == 2
-    labels = np.array([2, 5])[maps.argmax(axis=0)]
-    inside = result.labels > 0
-    np.testing.assert_array_equal(labels[inside], result.labels[inside])
-
-
-def test_a_reduced_size_has_maps_of_the_whole_image():
-    problem = saf.Problem.from_image(image(), features="intensity", max_side=10)
-    result = saf.SLK(n_clusters=3).run(problem)
-    maps = saf.probability_maps(problem, result)
-    assert maps.shape == (3, 18, 20)
-    np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-4)
-
-
 @pytest.mark.parametrize("labels", [[], [0], [1.5], "ab"])
 def test_what_is_no_label_is_refused(problem, labels):
     with pytest.raises(InvalidInput, match="labels"):
@@ -137,11 +119,3 @@ def test_what_cannot_be_saved_is_refused(tmp_path, maps, options, words):
     with pytest.raises(InvalidInput, match="ends in"):
         saf.save_probabilities(tmp_path / "m.png", MAPS)
     assert not list(tmp_path.iterdir())
-
-
-def test_names_with_characters_that_xml_has_not_can_be_read(tmp_path):
-    maps = np.full((1, 4, 8), 0.5)
-    path = saf.save_probabilities(tmp_path / "a.tif", maps, names={1: "a\x0bb\x00 é"})
-    assert saf.read_image(path).array.shape == (4, 8)
-    with tifffile.TiffFile(path) as file:
-        assert "a?b? é" in file.ome_metadata

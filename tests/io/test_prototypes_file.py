@@ -43,15 +43,6 @@ def test_what_is_saved_comes_back(saved):
     assert [path.name for path in saved.parent.iterdir()] == ["p.json"]
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".csv"])
-def test_numbers_alone_come_back(tmp_path, suffix):
-    rows = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
-    again = saf.load_prototypes(saf.save_prototypes(tmp_path / f"p{suffix}", rows))
-    np.testing.assert_array_equal(again.vectors, rows)
-    assert again.labels.tolist() == [1, 2, 3, 4]
-    assert again.options is None
-
-
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
@@ -80,26 +71,6 @@ def test_what_is_wrong_is_named(saved, path, value, words):
     assert str(saved) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"schema": NaN}', b"cos\nsystem\n(S'ls'"],
-    ids=["empty", "cut off", "a list", "not utf-8", "deep", "not a number", "a pickle"],
-)
-def test_what_is_no_such_file_is_refused(tmp_path, content):
-    path = tmp_path / "p.json"
-    path.write_bytes(content)
-    with pytest.raises(saf.FormatError, match=r"p\.json"):
-        saf.load_prototypes(path)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"labels": [0, 1, 2]}, {"labels": [1, 2]}, {"options": ImageOptions("array")}]
-)
-def test_what_no_file_may_hold_is_refused(changes):
-    with pytest.raises(saf.InvalidInput):
-        make(**changes)
-
-
 def looks():
     """An image of two things, each of which looks in two ways, and what is what."""
     image = np.kron([[0.0, 0.4, 0.7, 1.0]], np.ones((8, 8)))
@@ -121,17 +92,6 @@ def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
     assert len(saf.PrototypeSet.from_labels(problem, truth).vectors) == 4  # no more look different
     one = saf.PrototypeSet.from_labels(problem, truth, 1)
     np.testing.assert_allclose(one.vectors, [[0.7], [0.35]], atol=1e-6)
-
-
-def test_there_must_be_labels():
-    problem = saf.Problem.from_image(looks()[0], **PLAIN)
-    for labels in (None, np.zeros((8, 32), int), np.ones((3, 3), int), np.full((8, 32), -1)):
-        with pytest.raises(saf.InvalidInput, match=r"^labels: "):
-            saf.PrototypeSet.from_labels(problem, labels)
-    with pytest.raises(saf.InvalidInput, match="n_each: expected at least 1"):
-        saf.PrototypeSet.from_labels(problem, looks()[1], 0)
-    with pytest.raises(saf.InvalidInput, match="n_each"):
-        saf.PrototypeSet.from_labels(problem, looks()[1], 2.5)
 
 
 def test_an_export_keeps_names_colours_and_scaling(tmp_path):

@@ -1,4 +1,3 @@
-import json
 from types import SimpleNamespace
 
 import imagecodecs
@@ -10,7 +9,6 @@ import tifffile
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ome_zarr.format import FormatV04
 from ome_zarr.writer import write_image
 from PIL import Image, ImageOps
 
@@ -41,13 +39,6 @@ STACK = np.arange(4 * 6 * 7, dtype=np.uint16).reshape(4, 6, 7)
             {"ome": True, "metadata": {"axes": "CZYX", "PhysicalSizeX": 0.5}},
             "czyx", (1.0, 1.0, 0.5), ("pixel", "pixel", "µm"),  # a channel has none
         ),
-        (
-            (4, 6, 7),
-            {"imagej": True, "resolution": (4, 2),
-             "metadata": {"axes": "ZYX", "spacing": 3.0, "unit": "um"}},
-            "zyx", (3.0, 0.5, 0.25), ("um", "um", "um"),
-        ),
-        ((4, 6, 7), {"photometric": "minisblack"}, "zyx", None, None),
         ((5, 6, 3), {"photometric": "rgb"}, "yxc", None, None),
     ],
 )  # fmt: skip
@@ -146,16 +137,6 @@ def test_missing_file_and_empty_folder_are_named(tmp_path, name, words):
         read_image(tmp_path / name)
 
 
-def test_huge_array_is_a_compute_error(tmp_path):
-    path = tmp_path / "a.npy"
-    with path.open("wb") as file:
-        header = {"descr": "<f8", "fortran_order": False, "shape": (2**40, 2**10)}
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(b"\0" * 64)
-    with pytest.raises((ComputeError, FormatError), match=r"a\.npy"):
-        read_image(path)
-
-
 def write_stack(path, pixels):
     if path.suffix == ".npy":
         np.save(path, pixels)
@@ -209,25 +190,6 @@ def test_a_single_plane_is_no_stack(tmp_path, name):
     assert image.axes.replace("c", "") == "yx"
     assert image.array.shape[:2] == pixels.shape[1:]
     assert image.stated_channel_axis is None
-
-
-def test_sizes_stay_with_their_axes_where_planes_are_left_out():
-    sizes = dict(zip("tzyx", zip((1.0, 2.0, 3.0, 4.0), "abcd", strict=True), strict=True))
-    image = ImageFile.of(np.zeros((2, 1, 1, 4, 5)), "tczyx", sizes)
-    assert (image.axes, image.channel_axis, image.array.shape) == ("tyx", None, (2, 4, 5))
-    assert (image.scale, image.units) == ((1.0, 3.0, 4.0), ("a", "c", "d"))
-
-
-def test_chunks_of_objects_are_not_even_read(tmp_path):
-    path = tmp_path / "a.zarr"
-    group = zarr.open_group(path, mode="w", zarr_format=2)
-    write_image(STACK[0], group, axes="yx", scale_factors=[], fmt=FormatV04())
-    described = next(path.rglob(".zarray"))
-    filters = [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}]
-    objects = {"dtype": "|O", "fill_value": "", "filters": filters, "compressor": None}
-    described.write_text(json.dumps(json.loads(described.read_text()) | objects))
-    with pytest.raises(FormatError, match="expected real numbers"):
-        read_image(path)
 
 
 def test_pages_that_were_appended_are_a_stack(tmp_path):
@@ -375,10 +337,3 @@ def test_a_value_that_may_be_a_colour_counts_where_all_channels_have_it(tmp_path
     source = ImageSource.open(tmp_path / "a.tif", no_data=value)
     part = source.read((slice(0, 8), slice(0, 9)))
     assert np.array_equal(part, image.array, equal_nan=True)
-
-
-def test_no_data_may_be_no_number(tmp_path):
-    array = np.ones((8, 9), np.float32)
-    array[2] = np.nan
-    tifffile.imwrite(tmp_path / "a.tif", array, extratags=[(42113, "s", 0, "nan", True)])
-    assert np.isnan(read_image(tmp_path / "a.tif").no_data)

@@ -96,14 +96,6 @@ def test_a_recipe_that_json_cannot_hold_is_left_out(tmp_path):
         assert found.recipe is None and found.names == {1: "sky"}
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".png"])
-def test_a_note_that_is_too_long_is_cut_and_the_mask_read(tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr("napari_saf.io._note._MOST_CHARACTERS", 1000)
-    given = a_labelling(3, (7, 9))
-    found = read_mask(write(tmp_path, given, suffix))
-    assert found.prototypes is None and found.recipe is None and found.names == given.names
-
-
 def test_images_of_others_are_none_of_ours(tmp_path):
     image = np.arange(12, dtype=np.uint8).reshape(3, 4)
     names = ("a.tif", "a.png", "a.npy", "a.labels.tif", "b.jpg")

@@ -3,8 +3,6 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
@@ -16,7 +14,7 @@ from napari_saf.io import (
     with_level,
     with_prototypes,
 )
-from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
+from napari_saf.methods import AssignmentFlow, SelfAssignmentFlow
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
@@ -68,24 +66,6 @@ def test_a_recipe_with_a_level_gives_regions_with_the_labels_they_are_parts_of(t
         assert again.recipe["regions"] == {"level": level}
         kept = load_recipe(tmp_path / "r.json").with_rescale(False)
         assert kept.level == kept.plain["regions"]["level"] == level
-
-
-def test_another_image_keeps_the_scaling_of_the_first_if_that_is_wanted():
-    recipe = Pipeline.from_plain(GOOD)
-    darker = recipe.problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5, rescale=False)
-    assert darker.options.scaling == PROBLEM.options.scaling
-    assert darker.n_nodes == (IMAGE[..., 0] > 0.5).sum()
-    nodes = PROBLEM.features.reshape(IMAGE.shape)[IMAGE[..., 0] > 0.5]
-    np.testing.assert_allclose(darker.features, nodes / 2, atol=2e-3)
-
-
-def test_a_run_on_a_graph_has_no_options(tmp_path):
-    problem = Problem(IMAGE.reshape(-1, 3), GridGraph((12, 14)))
-    save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
-    recipe = load_recipe(tmp_path / "r.json")
-    assert recipe.options is None
-    with pytest.raises(InvalidInput, match="on a graph"):
-        recipe.problem(IMAGE)
 
 
 def given_as_array(what):
@@ -165,50 +145,6 @@ def test_what_json_cannot_hold_is_refused(tmp_path, wrong):
     with pytest.raises(InvalidInput, match="JSON"):
         save_recipe(tmp_path / "r.json", GOOD | {"images": [wrong]})
     assert not os.listdir(tmp_path)
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=8,
-)
-
-
-def paths(plain, prefix=()):
-    yield prefix
-    for key, value in plain.items() if isinstance(plain, dict) else ():
-        yield from paths(value, (*prefix, key))
-
-
-def replaced(plain, path, value):
-    if not path:
-        return value
-    return plain | {path[0]: replaced(plain[path[0]], path[1:], value)}
-
-
-@settings(max_examples=25)
-@given(data=st.data())
-def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
-    path = data.draw(st.sampled_from(list(paths(GOOD))))
-    value = data.draw(VALUES)
-    plain = replaced(GOOD, path, value)
-    if data.draw(st.booleans()):
-        plain = plain if not isinstance(plain, dict) else plain | {"method": "af"}
-    try:
-        recipe = load(tmp_path, plain)
-    except FormatError as error:
-        assert "r.json" in str(error)
-    else:
-        assert isinstance(recipe, Pipeline)
-        assert type(recipe.method) in METHODS.values()
-
-
-def test_a_size_larger_than_any_image_is_that_of_the_image(tmp_path):
-    """A mark of byte order is left out."""
-    plain = GOOD | {"input": GOOD["input"] | {"max_side": 10**400}}
-    recipe = load(tmp_path, "\ufeff" + json.dumps(plain))
-    np.testing.assert_array_equal(recipe.problem(IMAGE).features, PROBLEM.features)
 
 
 @pytest.fixture

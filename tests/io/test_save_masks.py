@@ -2,7 +2,6 @@ import os
 
 import numpy as np
 import pytest
-import tifffile
 
 from napari_saf.errors import InvalidInput
 from napari_saf.io import MASK_SUFFIXES, mask_stem, read_image, read_mask, save_masks
@@ -59,14 +58,6 @@ def test_an_ome_zarr_of_many_labels_or_long_names_comes_back(tmp_path, count, le
     found = read_mask(path)
     np.testing.assert_array_equal(found.labels, labels)
     assert found.names == names
-
-
-def test_frames_of_unknown_length_have_no_unit_of_time(tmp_path):
-    save_masks(tmp_path / "m.tif", STACK, axes="tyx", scale=(1, 2, 2), units=("pixel", "um", "um"))
-    with tifffile.TiffFile(tmp_path / "m.tif") as file:
-        assert "TimeIncrement" not in file.ome_metadata
-    image = read_image(tmp_path / "m.tif")
-    assert (image.axes, image.scale) == ("tyx", (1.0, 2.0, 2.0))
 
 
 def test_several_images_are_numbered(tmp_path):

@@ -113,18 +113,6 @@ def test_without_a_common_unit_there_are_no_lengths():
     assert not any(name.startswith(("volume", "major")) for name in table)
 
 
-def test_without_a_scale_lengths_are_pixels():
-    table = region_table(LABELS)
-    np.testing.assert_array_equal(table["area_px2"], table["pixels"])
-    assert "perimeter_px" in table
-
-
-def test_a_scale_without_a_unit_ends_no_name():
-    for units in (None, "pixel"):
-        table = region_table(LABELS, scale=(2, 2), units=units)
-        np.testing.assert_array_equal(table["area"], 4 * table["pixels"])
-
-
 def test_pixels_that_are_no_squares_have_no_perimeter():
     assert not any("perimeter" in name for name in region_table(LABELS, scale=(1, 2), units="um"))
 
@@ -198,14 +186,6 @@ def test_a_brief_table_is_a_part_of_the_whole(shape, axes, connected):
             assert column.tolist() == whole[name].tolist()
         else:
             np.testing.assert_allclose(column, whole[name])
-
-
-def test_a_mask_is_a_region():
-    labels = np.kron([[1, 2]], np.ones((8, 8), int))
-    tables = [region_table(labels, regions=one) for one in (labels == 2, (labels == 2) * 1)]
-    assert tables[0]["label"].tolist() == [2] and tables[0]["pixels"].tolist() == [64]
-    for name, column in tables[1].items():
-        np.testing.assert_array_equal(tables[0][name], column)
 
 
 def steps(kind, sizes):

@@ -131,16 +131,6 @@ def test_the_same_seed_gives_the_same_assignment(case):
     np.testing.assert_array_equal(first.assignment, second.assignment)
 
 
-@pytest.mark.parametrize("name", params(n for n in CASES if not n.startswith(("slk", "fair"))))
-def test_a_run_from_its_end_keeps_the_labels(name):
-    """Clusterings go on from their results, not from an assignment alone."""
-    problem = problem_for(name)
-    first = CASES[name].run(problem)
-    again = CASES[name].run(problem, first.assignment)
-    assert again.assignment.shape == first.assignment.shape
-    assert (again.assignment.argmax(axis=1) == first.assignment.argmax(axis=1)).mean() > 0.97
-
-
 @pytest.mark.parametrize("name", params(CASES))
 def test_an_image_that_is_given_twice_has_its_labels_twice(name):
     """As planes of a volume beyond whose own rows and columns no window reaches."""
@@ -302,10 +292,3 @@ def test_fewer_distinct_features_than_labels_reduce_the_labels(name):
     n_distinct = len(np.unique(image))
     assert result.assignment.shape[1] == n_distinct
     assert result.notes[0] == f"labels reduced to {n_distinct}: no more distinct features"
-
-
-@pytest.mark.parametrize("name", params(sorted(set(CASES) - {"strokes"})))
-def test_a_limit_counts_recorded_steps(name):
-    result = CASES[name].run(problem_for(name), max_iterations=1)
-    assert result.status is saf.Status.MAX_ITERATIONS
-    assert len(result.history) == 2

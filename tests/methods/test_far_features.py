@@ -89,17 +89,6 @@ def test_prototypes_too_large_are_refused():
         method.run(saf.Problem(clouds(), saf.GridGraph(SHAPE)))
 
 
-def test_patches_too_large_are_refused():
-    rng, direction = np.random.default_rng(0), "symmetric"
-    image, atoms = rng.random((9, 9)), rng.random((2, 3, 3))
-    for scales in ((1e30, 1.0), (1.0, 1e30), (1e30, 1e30), (1e200, 1.0)):
-        with pytest.raises(saf.InvalidInput, match="expected numbers up to"):
-            saf.patch_distance(image * scales[0], atoms * scales[1], direction=direction)
-    most = saf.patch_distance(image * 1e17, atoms * 1e17, direction=direction)
-    least = saf.patch_distance(image, atoms, direction=direction)
-    np.testing.assert_allclose(most / 1e34, least, rtol=1e-3, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["slk", "fair", "saf", "bavardage"])
 def test_a_number_of_steps_is_a_whole_number(name):
     for limit in ("3", 2.5, 0, -1, True, [3]):

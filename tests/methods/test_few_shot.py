@@ -10,8 +10,6 @@ from method_cases import softmax, squared_distances
 from scipy.special import digamma
 
 import napari_saf as saf
-from napari_saf.methods._bavardage import whitened_by_seeds
-from napari_saf.methods._clustering import Tasks
 
 METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
 TASK_METHODS = {
@@ -166,28 +164,6 @@ def test_one_step_of_bavardage_agrees_with_the_formulas(n_features):
     np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_shots", [1, 4, 30])
-def test_the_scatter_of_the_seeds_is_shrunk_and_clamped(n_shots):
-    features, seeds, _ = draw_tasks(2, n_shots=n_shots, n_features=7)
-    features *= np.linspace(0.1, 2, 7)
-    tasks = Tasks(torch.from_numpy(features), torch.from_numpy(seeds))
-    found = whitened_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0, n_features=7).numpy()
-    for x, given, y in zip(features, seeds, found, strict=True):
-        if n_shots == 1:
-            np.testing.assert_array_equal(y, x)
-            continue
-        residuals = np.concatenate([x[given == k] - x[given == k].mean(axis=0) for k in (1, 2, 3)])
-        freedom, p = len(residuals) - 3, 7
-        sample = residuals.T @ residuals / freedom
-        sample *= p / np.trace(sample)
-        squares = np.trace(sample @ sample)
-        oracle = ((1 - 2 / p) * squares + p**2) / ((freedom + 1 - 2 / p) * (squares - p))
-        rho = min(max(oracle, p / (p + freedom)), 1)
-        values, axes = np.linalg.eigh((1 - rho) * sample + rho * np.eye(p))
-        scales = np.minimum((values / ((values**2).sum() / p)) ** -0.5, 2)
-        np.testing.assert_allclose(y, x @ (axes * scales) @ axes.T, atol=1e-9)
-
-
 @pytest.mark.parametrize("temperature", [None, 10.0])
 def test_without_neighbours_the_nearest_prototype_wins(temperature):
     problem = one_task()
@@ -308,11 +284,3 @@ def test_a_bad_scatter_is_refused(scatter, said):
     problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
     with pytest.raises(saf.InvalidInput, match=said):
         saf.Bavardage(within_scatter=scatter).run(problem)
-
-
-def test_neighbours_are_the_same_in_small_and_large_tables(monkeypatch):
-    problem = one_task()
-    method = saf.LaplacianShot(laplacian_weight=1.0, dtype="float64")
-    small = method.run(problem)
-    monkeypatch.setattr("napari_saf.methods._laplacian._MAX_DENSE_NODES", 1)
-    np.testing.assert_allclose(method.run(problem).assignment, small.assignment, atol=1e-9)

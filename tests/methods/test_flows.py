@@ -98,15 +98,6 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(problem, m
     assert later.history.entropy[0] > 2 and later.history.entropy[-1] < 1e-2
 
 
-def test_only_columns_that_are_zero_everywhere_are_left_out_of_a_start(problem):
-    """Not one that no node prefers."""
-    decided = np.random.default_rng(0).dirichlet([0.1, 0.1], SQUARES.size)
-    given = np.hstack([0.7 * decided, np.full((SQUARES.size, 1), 0.3), np.zeros((SQUARES.size, 1))])
-    result = WITHOUT_STROKES["saf"].run(problem, given, max_iterations=1)
-    assert given.argmax(axis=1).max() == 1
-    assert (result.assignment[:, 2] > 0.05).all() and (result.assignment[:, 3] == 0).all()
-
-
 def test_a_run_that_drops_labels_can_be_ended_all_along(problem):
     points = np.random.default_rng(0).random((9, 1))
     method = saf.AssignmentFlow(prototypes=points)
@@ -187,16 +178,6 @@ def test_seeds_go_with_the_labels_of_prototypes(image):
     assert result.labels[5, 18] == 1  # as bright as the prototype of label 1
     with pytest.raises(saf.InvalidInput, match="class 1 has no prototype"):
         two_prototypes([3, 2]).run(problem)
-
-
-def test_any_weighted_graph():
-    rng = np.random.default_rng(0)
-    points = np.concatenate([rng.normal(k, 0.1, (30, 2)) for k in range(3)])
-    graph = saf.AffinityGraph.k_nearest(points, 5, symmetrise=True)
-    result = saf.SelfAssignmentFlow(max_labels=3).run(saf.Problem(points, graph))
-    assert result.labels.shape == (90,)
-    assert [len(set(result.labels[k : k + 30])) for k in (0, 30, 60)] == [1, 1, 1]
-    assert result.n_labels == 3
 
 
 @pytest.mark.parametrize(

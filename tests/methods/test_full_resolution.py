@@ -13,7 +13,6 @@ import napari_saf as saf
 from napari_saf.methods import _full_resolution as full_resolution
 from napari_saf.methods import run_to_end
 from napari_saf.parts import in_view
-from napari_saf.pipeline import Pipeline
 
 SIDE, REDUCED = 256, 64
 
@@ -179,13 +178,6 @@ def test_nearness_to_strokes_is_not_lost() -> None:
     problem = problem_of(image, seeds=seeds, weights="contrast")
     labels: Any = saf.AssignmentFlow(connected=True).run(problem).labels
     assert (labels[:40, :40] == 1).mean() > 0.1 and (labels[50:] == 1).mean() < 0.02
-
-
-def test_recipes_repeat_it() -> None:
-    image = picture(disks())
-    result = METHODS["saf"].run(problem_of(image, full_resolution=False))
-    again = Pipeline.from_plain(result.recipe).run(image)
-    np.testing.assert_array_equal(again.labels, result.labels)
 
 
 def test_a_stroke_changes_only_the_blocks_that_its_labels_change(

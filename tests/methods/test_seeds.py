@@ -32,13 +32,6 @@ def test_labels_that_no_stroke_has_come_out_if_that_is_asked():
         np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
 
 
-def test_without_seeds_all_labels_are_new():
-    image, _ = three_stripes()
-    problem = saf.Problem.from_image(image, **PLAIN)
-    labels = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem).labels
-    assert set(np.unique(labels)) == {1, 2, 3}
-
-
 METHODS = [
     saf.SelfAssignmentFlow(max_labels=2),
     saf.SelfAssignmentFlow(max_labels=2, new_labels=False),
@@ -82,15 +75,6 @@ def test_one_class_teaches_nothing_and_none_is_asked_for(name):
         problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
         with pytest.raises(saf.InvalidInput, match=words):
             saf.METHODS[name]().run(problem)
-
-
-@pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
-def test_with_a_start_some_classes_may_be_without_seeds(method):
-    image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0), **PLAIN)
-    start = np.random.default_rng(0).dirichlet((1, 1, 1), image.size)
-    labels = method.run(problem, start).labels
-    assert (labels[strokes == 2] == 2).all()
 
 
 OTHER = {

@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from method_cases import by_column, softmax, squared_distances
-from scipy.special import xlogy
-from sklearn.cluster import kmeans_plusplus
 
 import napari_saf as saf
 from napari_saf.graph import GraphUnion
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
-from napari_saf.metrics import matched_accuracy
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
 KINDS = ("bo", "ms", "means")
@@ -167,27 +164,6 @@ def test_one_update_and_its_energy_agree_with_the_formulas(monkeypatch, name, ki
     assert result.history.objective[1] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(("lam", "kept"), [(1.0, 1.0), (35.0, 0.125)])
-def test_an_update_that_would_raise_the_energy_is_halved_until_it_falls(monkeypatch, lam, kept):
-    one_update(monkeypatch)
-    features = np.repeat(points(12), 2, axis=0)
-    pairs = np.kron(np.eye(12), [[0, 1], [1, 0]])
-    problem, sigma2 = saf.Problem(features, saf.AffinityGraph(pairs)), 0.5
-    start = np.tile([[0.9, 0.1], [0.3, 0.7]], (12, 1))
-    method = slk("means", "graph", lam, sigma2, dtype="float64")
-    result = method.run(problem, initial=start, max_iterations=1)
-    first = start.T @ features / start.sum(axis=0)[:, None]
-    a = unaries(problem, first, "means", sigma2)
-    before, share, target = energy(start, a, pairs, lam), 1.0, a + lam * pairs @ start
-    while True:
-        updated = softmax(share * target + (1 - share) * np.log(start))
-        if energy(np.maximum(updated, 1e-10), a, pairs, lam) <= before:
-            break
-        share /= 2
-    assert share == kept
-    np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
-
-
 def test_permuted_nodes_permute_the_assignment(kind):
     features, matrix = points(), given_matrix().weights.toarray() / 20
     start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
@@ -200,30 +176,6 @@ def test_permuted_nodes_permute_the_assignment(kind):
         for rows in (np.arange(40), order)
     )
     np.testing.assert_allclose(permuted.assignment, plain.assignment[order], atol=1e-6)
-
-
-def test_shifted_means_are_peaks_of_the_density(problem):
-    """At the end each is the mean of the features by assignment times kernel."""
-    method = saf.SLK(n_clusters=4, prototypes="ms", sigma2=0.02, tolerance=0.0, dtype="float64")
-    result = method.run(problem, max_iterations=LIMIT)
-    kernel = unaries(problem, result.prototypes, "ms", 0.02)
-    weights = result.assignment[:, result.columns] * kernel
-    means = weights.T @ problem.features / weights.sum(axis=0)[:, None]
-    np.testing.assert_allclose(result.prototypes, means, atol=1e-3 * np.sqrt(0.02))
-
-
-def test_a_mode_is_the_features_of_its_exemplar(problem, kind):
-    result = saf.SLK(n_clusters=5, prototypes=kind).run(problem)
-    if kind == "means":
-        assert result.exemplars is None
-        return
-    assert result.exemplars.shape == result.columns.shape
-    own = problem.features[result.exemplars]
-    if kind == "bo":
-        np.testing.assert_array_equal(result.prototypes, own)
-    else:
-        squares = squared_distances(problem.features, result.prototypes)
-        np.testing.assert_array_equal(result.exemplars, squares.argmin(axis=0))
 
 
 def test_no_two_modes_share_their_features():
@@ -293,49 +245,6 @@ def test_the_kernel_width_of_an_image_is_a_share_of_its_variance(problem):
         for width in (None, sigma2)
     )
     np.testing.assert_allclose(found, given, atol=1e-5)
-
-
-def first_modes(x, n_columns, sigma2):
-    """The densest node of the cell of each k-means++ point."""
-    drawn, _ = kmeans_plusplus(np.float32(x), n_columns, random_state=0)
-    cells, nodes = squared_distances(x, np.float64(drawn)).argmin(axis=1), []
-    for cell in range(n_columns):
-        own = (cells == cell).nonzero()[0]
-        kernels = np.exp(-squared_distances(x[own], x[own]) / (2 * sigma2))
-        nodes.append(own[kernels.mean(axis=1).argmax()])
-    return x[nodes]
-
-
-def reference_modes(problem, modes, lam, sigma2):
-    """Labels from 0 and the energy of Algorithm 2.1 with typical nodes, in float64."""
-    x, weights = np.float64(problem.features), problem.graph.weights.toarray()
-    least, labels = np.inf, None
-    while True:
-        a, before = unaries(problem, modes, "bo", sigma2), np.inf
-        s = softmax(a)
-        for _ in range(200):
-            s = softmax(a + lam * weights @ s)
-            now = (xlogy(s, s) - s * a - lam / 2 * s * (weights @ s)).sum()
-            if before - now <= 1e-5 * abs(now):
-                break
-            before = now
-        if not now < least - 1e-4 * abs(now):
-            return labels, min(least, now)
-        least, labels, modes = now, s.argmax(axis=1), x[s.argmax(axis=0)]
-
-
-def test_nodes_far_from_every_mode_follow_their_neighbours_as_in_the_algorithm():
-    """What decides is far below the rounding of 1 in float32, in which we compute."""
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((150, 2)) * rng.choice([0.05, 0.5, 2], 150)[:, None]
-    x = np.float64(np.float32(x + rng.integers(0, 3, (150, 1))))
-    problem = saf.Problem(x, saf.AffinityGraph.k_nearest(x, 5, symmetrise=True))
-    lam, sigma2 = 2.0, 0.02
-    labels, least = reference_modes(problem, first_modes(x, 4, sigma2), lam, sigma2)
-    method = saf.SLK(n_clusters=4, prototypes="bo", laplacian_weight=lam, sigma2=sigma2)
-    result = method.run(problem)
-    assert result.history.objective[-1] <= least + 1e-4 * abs(least)
-    assert matched_accuracy(labels, result.labels) > 0.98
 
 
 def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):

@@ -176,9 +176,3 @@ def test_deep_features_are_chosen_only_where_they_tell_more_strokes(network):
     # Where other features tell all strokes a network is not asked.
     told = saf.choose_for_strokes(image + 9 * is_first, strokes, deep=network(is_first))
     assert told.options.features_name != "deep"
-
-
-def test_volumes_have_no_deep_features():
-    deep = saf.DeepFeatures("vgg16", "none.safetensors")
-    assert set(stroke_choices(1, 2, deep=deep)) - set(stroke_choices(1, 2)) == {"deep"}
-    assert set(stroke_choices(1, 3, deep=deep)) == set(stroke_choices(1, 3))

@@ -52,17 +52,6 @@ def test_noise_makes_no_isolated_pixels_where_contrast_counts():
     assert (labels == np.where(np.arange(160) < 80, 1, 2)).mean() >= 0.995
 
 
-def test_edges_and_shading_are_no_noise():
-    """The weights of an image without noise do not reach over its edges."""
-    shading = np.linspace(0, 0.1, 60)[:, None]
-    image = shading + np.where(np.arange(60) % 20 < 10, 0.0, 0.9)
-    grid = saf.Problem.from_image(
-        image, window=3, weights="contrast", features="intensity", max_side=None
-    ).graph
-    beside_an_edge = grid.weights.reshape(60, 60, 3, 3)[30, 10]
-    assert beside_an_edge[:, 0].max() < 1e-5 < 0.1 < beside_an_edge[:, 1:].min()
-
-
 @pytest.mark.parametrize("d", [2, 20])
 def test_distances_to_more_and_more_strokes_are_those_to_all_at_once(d):
     features = np.random.default_rng(0).normal(size=(400, d)).astype(np.float32)

@@ -84,14 +84,6 @@ def test_volumes_and_series_are_measured():
     assert np.allclose(both.values[:8], saf.measure_objects(objects, image).values, atol=1e-6)
 
 
-def test_means_of_pixel_features_are_measures_too():
-    objects, image, kinds = discs((2, 8))
-    measures = saf.measure_objects(objects, image, features="patterns")
-    assert "features" in measures.groups
-    classes = saf.learn_classes(measures, click(kinds, 2), groups=["features"], method="forest")
-    assert classes.apply(objects, image).classes.shape == kinds.shape
-
-
 def test_classes_go_to_other_images_through_a_file(tmp_path, measured):
     measures, kinds = measured
     names, groups = {1: "small", 2: "large"}, ["shape", "intensity"]

@@ -192,16 +192,6 @@ def test_what_cannot_be_written_is_named_and_the_old_file_stays(tmp_path):
         saf.load_objects(tmp_path / "volume.geojson", (9, 9))
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_nothing_is_a_file_too(tmp_path, suffix):
-    nothing = saf.split_objects(np.zeros((4, 5), int))
-    path = saf.save_objects(tmp_path / f"nothing{suffix}", nothing)
-    assert not saf.load_objects(path, (4, 5)).labels.any()
-    stored = saf.split_large(np.zeros((4, 5), int), tmp_path / "nothing.ome.zarr")
-    same = saf.save_objects(tmp_path / f"stored{suffix}", stored)
-    assert not saf.load_objects(same, (4, 5)).labels.any()
-
-
 @pytest.mark.parametrize("suffix", [".geojson", ".zip"])
 def test_an_object_with_thousands_of_holes_is_drawn_in_one_pass(tmp_path, suffix):
     labels = np.ones((400, 400), np.uint32)

@@ -155,13 +155,6 @@ def test_one_disc_stays_one_object_also_at_the_border():
             assert saf.split_objects(labels, smallest=1).labels.max() == 1
 
 
-def test_small_holes_part_nothing():
-    labels = disc((61, 61), (30, 30), 24).astype(int)
-    labels[20:23, 24:28] = labels[36:39, 31:34] = labels[30, 15] = 0
-    objects = saf.split_objects(labels)
-    assert np.array_equal(objects.labels, labels)
-
-
 def test_uncertain_pixels_part_what_has_no_neck():
     labels, uncertainty = np.zeros((30, 60), int), np.zeros((30, 60))
     labels[5:25, 5:55] = 3
@@ -220,20 +213,6 @@ def test_images_of_nothing_of_one_kind_and_of_a_line(labels):
 def test_bad_input_is_named(given, message):
     with pytest.raises(saf.InvalidInput, match=message):
         saf.split_objects(**{"labels": np.ones((2, 3), int), **given})
-
-
-def test_how_large_objects_are_counts_for_their_own_kind_alone():
-    shape, alone = (300, 420), np.zeros((300, 420), int)
-    for column in (60, 75):
-        alone[disc(shape, (250, column), 10)] = 2
-    both = alone.copy()
-    for column in range(50, 420, 80):
-        both[disc(shape, (50, column), 30)] = 1
-    for column in (50, 64):  # fragments, whose neck is above that of the other kind
-        both[disc(shape, (150, column), 12)] = 1
-    for labels in (alone, both):
-        objects = saf.split_objects(labels, neck=0.1)
-        assert len(np.unique(objects.labels[alone > 0])) == 2
 
 
 def two_shades(shape, first, second):

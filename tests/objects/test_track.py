@@ -107,16 +107,6 @@ def test_a_track_with_a_gap_is_saved_in_pieces(tmp_path):
     assert set(apart.table["track"]) == {1, 2}
 
 
-def test_units_and_volumes():
-    truth, _, _ = moving_discs()
-    objects = objects_of(truth)
-    plain = saf.track_objects(objects)
-    scaled = saf.track_objects(objects, spacing=(0.1, 0.1))
-    assert np.array_equal(plain.labels, scaled.labels)
-    volume = saf.Objects(objects.labels[:, None].repeat(2, axis=1), objects.kinds)
-    assert np.array_equal(saf.track_objects(volume).labels[:, 0] > 0, truth > 0)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

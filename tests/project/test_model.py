@@ -54,16 +54,6 @@ def test_what_is_loaded_is_built_again(model, tmp_path):
     assert project_digest(state(model).build(None)) == project_digest(project)
 
 
-def test_files_are_added_once(model, tmp_path):
-    told = []
-    model.on_changed = lambda: told.append(len(model.entries))
-    model.add_files([tmp_path / "a.tif", tmp_path / "b.tif"])
-    model.add_files([tmp_path / "b.tif", tmp_path / "c.tif"])
-    assert [entry.name for entry in model.entries] == ["a.tif", "b.tif", "c.tif"]
-    model.remove(model.entries[1])
-    assert told == [2, 3, 2]
-
-
 def test_missing_and_changed_images_wait_for_an_answer(model, tmp_path):
     project = make(tmp_path / "images")
     paths = [image.file.path for image in project.images]

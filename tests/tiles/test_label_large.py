@@ -20,7 +20,7 @@ from napari_saf.io import ImageSource, ProbabilityStep, _opened
 from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, _regions, iterate_large, run_large
+from napari_saf.tiles import LargeJob, iterate_large, run_large
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -263,20 +263,6 @@ def test_pixels_that_are_not_finite_are_counted(tmp_path, image):
         saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=32, learn_pixels=1)
 
 
-def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
-    rng = np.random.default_rng(0)
-    kinds = rng.integers(0, 2, (6, 7)).repeat(40, 0).repeat(40, 1)
-    image = np.where(kinds, 0.5 + 0.4 * rng.standard_normal(kinds.shape), 0.5)
-    own = {"features": "multiscale", "window": 5, "weights": "uniform", "max_side": None}
-    problem = saf.Problem.from_image(image, seeds=kinds + 1, **own)
-    taught = saf.PrototypeSet.fit(problem, kinds + 1)
-    found = saf.label_large(image, taught, tmp_path / "a.ome.zarr", tile=96)
-    other = saf.label_large(image, taught, tmp_path / "b.ome.zarr", tile=128)
-    assert (found.labels[:] == other.labels[:]).mean() > 0.9999
-    whole = saf.Pipeline.from_prototypes(taught).run(image).labels
-    assert (found.labels[:] == whole).mean() > 0.998
-
-
 @pytest.mark.parametrize(("mask", "levels"), [("array", 3)])
 def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, levels):
     image = picture((650, 550), noise=8).astype(np.float32)
@@ -313,21 +299,6 @@ def full_recipe(level=None, objects=False):
     own = recipe()
     step = ObjectStep(smallest=20) if objects else None
     return dataclasses.replace(own, level=level, objects=step)
-
-
-def test_regions_of_a_coarse_level_stay_within_labels():
-    """A pixel has the region of a coarse pixel of its label, wherever the tile lies."""
-    shape = (270, 600)
-    steps, small = (2,) * len(shape), tuple(-(-n // 2) for n in shape)
-    labels = picture(shape)[..., 0] // 80 + 1
-    coarse = labels[(slice(None, None, 2),) * len(shape)]
-    numbers = 10 * coarse.astype(int) + (np.arange(small[-1]) > small[-1] // 2)
-    whole = tuple(slice(0, n) for n in shape)
-    found = _regions._followed(labels, whole, coarse, numbers, steps)
-    assert np.array_equal(found // 10, labels)
-    inner = tuple(slice(n // 3, n // 3 + 17) for n in shape)
-    tile = _regions._followed(labels[inner], inner, coarse, numbers, steps)
-    assert (tile == found[inner]).mean() > 0.99
 
 
 def test_probabilities_are_those_of_the_labels(tmp_path, image, kind="uint8"):
@@ -613,19 +584,6 @@ def test_labels_of_an_older_image_are_of_its_version(tmp_path, image, of_array):
     assert zarr.open_group(found.path.parent, mode="r").attrs["labels"] == ["kinds"]
     again = saf.label_large(old, recipe(), old / "labels" / "kinds", tile=64)
     assert again.n_done_before == again.n_tiles
-
-
-def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch):
-    job = LargeJob.of(np.tile(image, (2, 2, 1)), whole_recipe(), tile=192)
-    plan = job.plan()
-    work = job.work(plan, tmp_path / "a.ome.zarr", False)
-    region = plan.region((0, 0))
-    labels = work.label(region)[0]
-    monkeypatch.setenv("NAPARI_SAF_KERNELS", "0")
-    assert (work.label(region)[0] == labels).mean() >= 0.9999
-    assert (
-        job.work(job.plan(), tmp_path, is_sent=False).label(region)[0] == labels
-    ).mean() >= 0.9999
 
 
 def test_a_plan_that_does_not_fit_proposes_what_tiles_know(tmp_path, image):

@@ -6,7 +6,6 @@ import dask.array
 import numpy as np
 import pytest
 import zarr
-from PIL import Image
 from scipy import ndimage
 
 import napari_saf as saf
@@ -186,16 +185,3 @@ def test_parts_that_were_removed_are_found_again(tmp_path):
         )
     shutil.rmtree(out / ".parts")
     assert_same(saf.split_large(labels, out, tile=32), saf.split_objects(labels))
-
-
-def test_an_indexed_picture_is_labels_as_in_memory(tmp_path):
-    """As other programs save it: colours, and no word of labels."""
-    labels, path = blobs((60, 70)), tmp_path / "kinds.tif"
-    picture = Image.fromarray(labels.astype(np.uint8))
-    picture.putpalette(np.random.default_rng(0).integers(0, 256, 768).tolist())
-    picture.save(path)
-    assert np.array_equal(saf.read_labels(path).array, labels)
-    found = saf.split_large(path, tmp_path / "o.ome.zarr", tile=32)
-    assert_same(found, saf.split_objects(labels))
-    measured, whole = saf.measure_large(path), saf.region_table(labels)
-    assert measured["pixels"].tolist() == whole["pixels"].tolist()

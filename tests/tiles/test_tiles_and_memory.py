@@ -14,7 +14,6 @@ import napari_saf as saf
 from napari_saf.input import ImageOptions
 from napari_saf.methods import _full_resolution
 from napari_saf.pipeline import Pipeline
-from napari_saf.tiles._tiling import sides_of
 
 Image = NDArray[Any]
 
@@ -135,10 +134,3 @@ def test_large_volumes_are_labelled_by_what_blocks_of_them_teach(tmp_path: Path)
     assert any("from blocks" in note for note in found.notes)
     expected: Any = first_click().run(image).labels
     assert (found.labels[:] == expected).mean() > 0.98
-
-
-@pytest.mark.parametrize("shape", [(2, 700, 720), (6000, 2), (1, 1)])
-def test_tiles_of_images_without_windows_are_planes(shape: tuple[int, ...]) -> None:
-    """Such as two slices, where a window of 1 fits: a tile was a pixel."""
-    tile = sides_of(shape, (1,) * len(shape), None)[2]
-    assert np.prod(-(-np.array(shape) // tile)) <= 12
