@@ -187,12 +187,12 @@ def test_features_and_a_graph_that_do_not_fit_are_refused(features, graph, said)
 
 
 @pytest.mark.parametrize("name", saf.METHODS)
-def test_features_whose_squares_are_no_numbers_are_refused(name, size=1e25):
+def test_features_whose_squares_are_no_numbers_are_refused(name):
     rng, double = np.random.default_rng(0), saf.METHODS[name](dtype="float64")
     seeds, groups = np.zeros(20, dtype=int), np.arange(20) % 2 + 1
     seeds[:2] = 1, 2
     graph = saf.GridGraph((4, 5))
-    problem = saf.Problem(size * rng.random((20, 2)), graph, seeds=seeds, groups=groups)
+    problem = saf.Problem(1e25 * rng.random((20, 2)), graph, seeds=seeds, groups=groups)
     with pytest.raises(saf.InvalidInput, match="features: expected numbers up to"):
         saf.METHODS[name]().run(problem)
     assert np.isfinite(double.run(problem, max_iterations=2).assignment).all()
@@ -249,9 +249,9 @@ def test_what_numpy_cannot_read_is_no_image(image):
         saf.Problem.from_image(image, **PLAIN)
 
 
-def test_the_rim_of_a_mask_is_no_contrast(window=13):
+def test_the_rim_of_a_mask_is_no_contrast():
     mask = np.random.default_rng(0).random((30, 30)) < 0.8
-    options = {"mask": mask, "window": window, "max_side": None, "scaling": (0, 1)}
+    options = {"mask": mask, "window": 13, "max_side": None, "scaling": (0, 1)}
     weights = saf.Problem.from_image(
         np.full((30, 30), 0.6), weights="contrast", **options
     ).graph.weights

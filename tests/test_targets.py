@@ -27,13 +27,11 @@ def football():
 
 
 @pytest.mark.parametrize(("s", "at_most"), [(0.0, 13), (1.0, 10)])
-def test_football_conferences(football, s, at_most, seed=0):
+def test_football_conferences(football, s, at_most):
     matrix, truth = football
     leading = np.linalg.eigh(matrix)[1][:, -12:]
     problem = saf.Problem(leading, saf.AffinityGraph(matrix, self_weight="degree"))
-    method = saf.SelfAssignmentFlow(
-        max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed
-    )
+    method = saf.SelfAssignmentFlow(max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=0)
     table = np.zeros((13, 12))
     np.add.at(table, (method.run(problem).labels.astype(int), truth), 1)
     matched = table[linear_sum_assignment(-table)].sum()
@@ -68,9 +66,9 @@ def test_sketch_labels_like_the_exact_kernel(photograph):
     assert np.mean(shares) > 0.99
 
 
-def test_adaptive_scheme_labels_like_small_steps(photograph, window=3):
+def test_adaptive_scheme_labels_like_small_steps(photograph):
     problem = saf.Problem.from_image(
-        photograph, features=photograph, window=window, weights="uniform", max_side=None
+        photograph, features=photograph, window=3, weights="uniform", max_side=None
     )
     method = saf.SelfAssignmentFlow(max_labels=16, epsilon=1.0)
     small = dataclasses.replace(

@@ -19,15 +19,14 @@ def picture(tmp_path, monkeypatch):
     return "a.npy"
 
 
-@pytest.mark.parametrize("architecture", ["test_vit"])
-def test_a_recipe_repeats_what_options_say(architecture, picture, weights, capsys):
-    file = weights(architecture)
-    own = ["--features", "deep", "--architecture", architecture, "--layers", "2,5"]
+def test_a_recipe_repeats_what_options_say(picture, weights, capsys):
+    file = weights("test_vit")
+    own = ["--features", "deep", "--architecture", "test_vit", "--layers", "2,5"]
     own += ["--weights-file", str(file), "--n-components", "4"]
     assert main(["segment", picture, "-o", "mask.tif", "--max-labels", "2", *own]) == 0
     recipe = json.loads(Path("mask.recipe.json").read_text(encoding="utf-8"))
     features = recipe["input"]["features"]
-    assert (features["architecture"], features["layers"]) == (architecture, [2, 5])
+    assert (features["architecture"], features["layers"]) == ("test_vit", [2, 5])
     assert features["weights_file"] == file.name
     assert main(["segment", picture, "-o", "again.tif", "--recipe", "mask.recipe.json"]) == 0
     np.testing.assert_array_equal(read_labels("again.tif").array, read_labels("mask.tif").array)

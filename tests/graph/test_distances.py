@@ -134,13 +134,13 @@ def test_weighted_grids_sum_by_the_symmetric_part_of_their_weights(mask, dtype):
     check_neighbour_sum(graph, inside(matrix, mask), dtype)
 
 
-def test_given_graphs_sum_by_the_symmetric_part_of_their_weights(dtype="float32"):
+def test_given_graphs_sum_by_the_symmetric_part_of_their_weights():
     points = np.random.default_rng(0).random((25, 2))
     directed = saf.AffinityGraph.k_nearest(points, 3)
     assert np.abs(directed.weights - directed.weights.T).max() == 1
-    check_neighbour_sum(directed, directed.weights.toarray(), dtype)
+    check_neighbour_sum(directed, directed.weights.toarray(), "float32")
     matrix = np.exp(-squared_distances(points))
-    check_neighbour_sum(saf.AffinityGraph(matrix), matrix - np.eye(25), dtype)
+    check_neighbour_sum(saf.AffinityGraph(matrix), matrix - np.eye(25), "float32")
 
 
 def test_a_union_sums_each_grid_by_itself():
@@ -214,7 +214,7 @@ def test_steps_of_a_network_are_its_edges():
     assert np.isinf(lengths[3])
 
 
-def test_a_stride_takes_every_second_pixel_of_the_window_and_the_nearest(dtype=np.float32):
+def test_a_stride_takes_every_second_pixel_of_the_window_and_the_nearest():
     rng = np.random.default_rng(0)
     image = rng.random((9, 11))
     options = {"window": 5, "patch_size": 1, "rho": 0.1}
@@ -228,7 +228,7 @@ def test_a_stride_takes_every_second_pixel_of_the_window_and_the_nearest(dtype=n
     full = np.zeros((99, 25))
     full[:, counts.ravel()] = expected
     same = saf.GridGraph((9, 11), window=5, weights=full)
-    values = rng.random((99, 3)).astype(dtype)
+    values = rng.random((99, 3)).astype(np.float32)
     np.testing.assert_allclose(coarse.average(values), same.average(values), rtol=1e-5)
     with pytest.raises(saf.InvalidInput, match="stride"):
         saf.GridGraph((9, 11), window=5, stride=2)

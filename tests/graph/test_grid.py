@@ -73,18 +73,17 @@ def test_large_grids_go_through_the_blocked_product(shape, window):
 
 
 @pytest.mark.parametrize("window", [3, 99_999])
-@pytest.mark.parametrize("shape", [(2, 100_000)])
-def test_memory_is_linear_in_the_length_of_an_axis(shape, window):
-    graph = saf.GridGraph(shape, window=(1,) * (len(shape) - 1) + (window,))
+def test_memory_is_linear_in_the_length_of_an_axis(window):
+    graph = saf.GridGraph((2, 100000), window=(1,) * (len((2, 100000)) - 1) + (window,))
     values = np.random.default_rng(0).random((graph.n_nodes, 1))
     tracemalloc.start()
-    means = graph.average(values).reshape(-1, shape[-1])
+    means = graph.average(values).reshape(-1, (2, 100000)[-1])
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 200e6
-    sums = np.pad(values.reshape(-1, shape[-1]).cumsum(axis=1), [(0, 0), (1, 0)])
-    pixels, radius = np.arange(shape[-1]), window // 2
-    first, end = np.maximum(pixels - radius, 0), np.minimum(pixels + radius + 1, shape[-1])
+    sums = np.pad(values.reshape(-1, (2, 100000)[-1]).cumsum(axis=1), [(0, 0), (1, 0)])
+    pixels, radius = np.arange((2, 100000)[-1]), window // 2
+    first, end = np.maximum(pixels - radius, 0), np.minimum(pixels + radius + 1, (2, 100000)[-1])
     np.testing.assert_allclose(means, (sums[:, end] - sums[:, first]) / (end - first), rtol=1e-9)
 
 

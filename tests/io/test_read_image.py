@@ -320,8 +320,8 @@ def test_a_photograph_is_read_upright(tmp_path, orientation):
     assert np.array_equal(read_image(tmp_path / "a.jpg").array, seen)
 
 
-def test_sixteen_bits_of_a_colour_png_are_kept(tmp_path, n_channels=4):
-    pixels = np.random.default_rng(0).integers(0, 2**16, (12, 9, n_channels)).astype(np.uint16)
+def test_sixteen_bits_of_a_colour_png_are_kept(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 2**16, (12, 9, 4)).astype(np.uint16)
     (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(pixels))
     image = read_image(tmp_path / "a.png")
     assert np.array_equal(image.array, pixels) and image.channel_axis == 2

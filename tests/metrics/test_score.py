@@ -108,7 +108,7 @@ def test_scores_refuse_what_does_not_fit():
         score_pixels([[1]], [[0]], ignore=0)
 
 
-def test_the_largest_number_of_a_type_is_a_class(kind=np.uint8):
-    mask = np.zeros((300, 300), kind)
-    mask[:9] = np.iinfo(kind).max
-    assert saf.metrics.score_pixels(mask, mask).classes.tolist() == [0, np.iinfo(kind).max]
+def test_the_largest_number_of_a_type_is_a_class():
+    mask = np.zeros((300, 300), np.uint8)
+    mask[:9] = np.iinfo(np.uint8).max
+    assert saf.metrics.score_pixels(mask, mask).classes.tolist() == [0, np.iinfo(np.uint8).max]

@@ -263,14 +263,13 @@ def test_pixels_that_are_not_finite_are_counted(tmp_path, image):
         saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=32, learn_pixels=1)
 
 
-@pytest.mark.parametrize(("mask", "levels"), [("array", 3)])
-def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, levels):
+def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path):
     image = picture((650, 550), noise=8).astype(np.float32)
     inside = np.zeros(image.shape[:2], bool)
     inside[0, 150:450] = inside[-1, -150:] = True
     image[~inside] = np.nan
-    source = write_zarr(tmp_path / "a.zarr", image, levels=levels, chunks=(128, 128, 3))
-    own = {"mask": inside if mask == "array" else mask, "learn_pixels": 2**15}
+    source = write_zarr(tmp_path / "a.zarr", image, levels=3, chunks=(128, 128, 3))
+    own = {"mask": inside, "learn_pixels": 2**15}
     method = Pipeline(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, "uniform"))
     found = saf.label_large(source, method, tmp_path / "m.ome.zarr", **own)
     assert ((found.labels[:] > 0) == inside).all() and len(found.sizes) == 3
@@ -301,9 +300,9 @@ def full_recipe(level=None, objects=False):
     return dataclasses.replace(own, level=level, objects=step)
 
 
-def test_probabilities_are_those_of_the_labels(tmp_path, image, kind="uint8"):
+def test_probabilities_are_those_of_the_labels(tmp_path, image):
     """In the order of the labels, and no image until all of them are there."""
-    step, path = ProbabilityStep(kind=kind), tmp_path / "p.ome.zarr"
+    step, path = ProbabilityStep(kind="uint8"), tmp_path / "p.ome.zarr"
     pipeline = dataclasses.replace(recipe(), probabilities=step)
     job = LargeJob.of(image, pipeline, probability_path=path, tile=64)
     for reached in iterate_large(job, tmp_path / "m.ome.zarr"):
@@ -312,7 +311,7 @@ def test_probabilities_are_those_of_the_labels(tmp_path, image, kind="uint8"):
             break
     found = run_large(job, tmp_path / "m.ome.zarr")
     maps = saf.read_image(path)
-    assert maps.axes == "cyx" and maps.array.dtype == kind
+    assert maps.axes == "cyx" and maps.array.dtype == "uint8"
     total = maps.array.sum(axis=0, dtype=float) / 255
     assert np.abs(total - 1).max() < 0.01
     assert (maps.array.argmax(axis=0) + 1 == found.labels[:]).mean() > 0.99
