@@ -5,7 +5,6 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.arrays import own_floats
-from napari_saf.input import PLAIN
 
 
 def read_only(array):
@@ -39,23 +38,3 @@ def test_features_and_start(form):
     plain = method.run(saf.Problem(features, graph), start, max_iterations=5)
     other = method.run(saf.Problem(form(features), graph), form(start), max_iterations=5)
     np.testing.assert_array_equal(other.assignment, plain.assignment)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_prototypes_and_atoms(form):
-    image = np.random.default_rng(0).random((12, 13))
-    points = np.array([[0.2], [0.8]])
-    problem = saf.Problem.from_image(image, **PLAIN)
-    plain, other = (
-        saf.AssignmentFlow(prototypes=p).run(problem, max_iterations=5)
-        for p in (points, form(points))
-    )
-    np.testing.assert_array_equal(other.labels, plain.labels)
-    atoms = np.random.default_rng(1).random((2, 3, 3, 1), dtype=np.float32)
-    labels = [
-        saf.PatchDictionary(atoms=a, usage=np.array([1, 1]), scaling=problem.options.scaling)
-        .apply(image)
-        .labels
-        for a in (atoms, form(atoms))
-    ]
-    np.testing.assert_array_equal(*labels)

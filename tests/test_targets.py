@@ -47,25 +47,6 @@ def columns_of(result):
     return result.columns[result.labels.ravel().astype(int) - 1]
 
 
-def test_sketch_labels_like_the_exact_kernel(photograph):
-    problem = saf.Problem.from_image(
-        photograph, features=photograph, weights="uniform", max_side=None
-    )
-    exact = saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=None)).run(problem)
-    shares = [
-        (
-            columns_of(
-                saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=landmarks)).run(
-                    problem
-                )
-            )
-            == columns_of(exact)
-        ).mean()
-        for landmarks in (np.arange(k, 4096, 41) for k in range(2))
-    ]
-    assert np.mean(shares) > 0.99
-
-
 def test_adaptive_scheme_labels_like_small_steps(photograph):
     problem = saf.Problem.from_image(
         photograph, features=photograph, window=3, weights="uniform", max_side=None

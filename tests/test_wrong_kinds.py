@@ -44,26 +44,6 @@ def test_settings_of_methods(method):
         fails_well(run, **{field.name: None})
 
 
-@pytest.mark.parametrize(
-    ("part", "place"),
-    [
-        (saf.GaussianAffinity, "affinity"),
-        (saf.KernelAffinity, "affinity"),
-        (saf.StoppingRule, "stop"),
-        (saf.AdamsBashforthMoulton, "stepper"),
-        (saf.BogackiShampine, "stepper"),
-        (saf.GeometricEuler, "stepper"),
-    ],
-)
-def test_settings_of_parts(part, place):
-    def run(**settings):
-        method = saf.SelfAssignmentFlow(**{place: part(**settings)})
-        method.run(PROBLEM, max_iterations=1)
-
-    for field in dataclasses.fields(part):
-        fails_well(run, **{field.name: None})
-
-
 OPTIONS = (
     "features",
     "window",

@@ -116,6 +116,24 @@ def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
     assert cli(*run).is_error(address, "no dask scheduler")
 
 
+@pytest.mark.slow
+def test_workers_of_a_scheduler_do_tiles_and_folders(cli, scan, picture, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    settings = {"processes": False, "protocol": "tcp", "dashboard_address": ":0"}
+    run = ("segment", scan, "--tile", "32", *PLAIN)
+    assert cli(*run, "-o", "e.ome.zarr").code == 0
+    picture("in/a.png")
+    (tmp_path / "in" / "broken.png").write_bytes(b"no picture")
+    with distributed.LocalCluster(n_workers=1, **settings) as cluster:
+        there = ("--scheduler", cluster.scheduler_address)
+        outcome = cli(*run, "-o", "m.ome.zarr", *there)
+        assert "9 tiles" in outcome.out and "dashboard: http" in outcome.out, outcome.err
+        outcome = cli("segment", "in", *PLAIN, "-o", "shared", *there)
+    assert outcome.code == 1 and "broken.png" in outcome.err and "1 labelled" in outcome.out
+    expected, found = (read_mask(name).labels for name in ("e.ome.zarr", "m.ome.zarr"))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_an_image_behind_a_url(cli, scan, tmp_path):
     fsspec.filesystem("memory").put(str(scan), "/a.zarr", recursive=True)
     try:

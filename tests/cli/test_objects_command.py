@@ -8,7 +8,6 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.io import read_image, save_masks
-from napari_saf.objects import NECK
 
 
 def discs(n=2, kind=1):
@@ -144,28 +143,6 @@ def test_frames_are_followed(cli, rows, tmp_path):
     assert cli("objects t.tif -o u.csv --tracks res").is_error("res_track")
     assert cli("objects t.tif -o t.csv --tracks res --track-by overlap --overwrite").code == 0
     assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
-
-
-def test_a_folder_ends_in_objects_as_its_recipe_says(cli, rows, tmp_path):
-    (tmp_path / "photos").mkdir()
-    for name, n in (("a", 1), ("b", 3)):
-        noisy = 180 * discs(n) + 20 + np.random.default_rng(n).normal(0, 3, discs(n).shape)
-        iio.imwrite(f"photos/{name}.png", noisy.clip(0, 255).astype(np.uint8))
-    first = cli("segment photos/b.png -o b.tif --max-labels 2 --features intensity --window 3",
-                "--objects", "--object-kinds", "2", "--object-smallest", "30")  # fmt: skip
-    assert first.code == 0, first.err
-    assert len(rows("b.objects.csv")) == 3 and read_image("b.objects.tif").array.max() == 3
-    recipe = saf.load_recipe("b.recipe.json")
-    assert recipe.objects == saf.ObjectStep(smallest=30, neck=NECK, kinds=(2,))
-    run = "segment photos -o out --recipe b.recipe.json"
-    assert "2 labelled" in cli(run).out
-    tables = {path.name for path in (tmp_path / "out").glob("*.csv")}
-    assert tables == {"a.objects.csv", "b.objects.csv"}
-    found = rows("out/b.objects.csv")
-    assert len(found) == 3 and {row["kind"] for row in found} == {"2"}
-    assert all(float(row["intensity_mean"]) > 150 for row in found)
-    (tmp_path / "out/a.objects.csv").unlink()
-    assert "1 labelled, 1 done before" in cli(run).out
 
 
 def test_a_damaged_mask_costs_no_other_its_rows(cli, rows, tmp_path):

@@ -210,19 +210,6 @@ def test_a_method_beside_seeds_has_its_own_defaults(cli, dots):
     np.testing.assert_array_equal(np.load("m.npy"), labels)
 
 
-def test_a_recipe_of_strokes_holds_what_they_taught_and_beside_it_they_count_as_before(
-    cli, picture
-):
-    seeds = np.zeros((12, 16), np.uint8)
-    seeds[2:6, 2], seeds[2:6, 13] = 2, 1
-    np.save("s.npy", seeds)
-    run = f"segment {picture()} --seeds s.npy"
-    assert cli(f"{run} -o a.tif --method af").code == 0
-    assert set(saf.load_recipe("a.recipe.json").prototypes.labels) == {1, 2}
-    assert cli(f"{run} -o b.tif --recipe a.recipe.json").code == 0
-    np.testing.assert_array_equal(labels_of("a.tif"), labels_of("b.tif"))
-
-
 @pytest.mark.parametrize("options", [(), ("--channel-axis", "0")])
 def test_axes_scale_and_units_of_the_image_are_kept(cli, options):
     stack = np.random.default_rng(0).integers(0, 255, (3, 2, 8, 9), dtype=np.uint8)

@@ -187,22 +187,6 @@ def test_the_cache_gives_the_same_and_spares_the_network(deep, image, monkeypatc
         fitted.features(image[::-1].copy())
 
 
-def test_half_precision_gives_about_the_same_in_single(deep, image, monkeypatch):
-    """As on a graphics card: two windows at once, with the type that a processor has for it."""
-    deep = dataclasses.replace(deep, window=96, step=64)
-    fitted = deep.fitted([(image, None, None)])
-    whole = fitted._raw(image[None], fitted.network())
-    _network._load.cache_clear()
-    monkeypatch.setitem(_network._TYPES, "cpu", "bfloat16")
-    monkeypatch.setitem(_network._MOST_AT_ONCE, "cpu", 2)
-    network = fitted.network()
-    assert {one.dtype for one in network.model.parameters()} == {torch.bfloat16}
-    found = fitted._raw(image[None], network)
-    _network._load.cache_clear()
-    assert found.dtype == np.float32
-    assert np.abs(found - whole).mean() < 0.05 * np.abs(whole).mean()
-
-
 def test_what_is_kept_and_damaged_is_computed_again(deep, image):
     first = deep.features(image)
     for path in _deep.cache_folder().rglob("c/*"):

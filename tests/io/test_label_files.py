@@ -58,24 +58,6 @@ def test_other_numbers_are_refused_in_words(tmp_path, value):
         saf.Problem.from_image(IMAGE, seeds=wrong)
 
 
-def test_labels_as_floats_in_memory_are_those_as_integers(tmp_path):
-    floats = LABELS.astype(np.float32)
-    for use in (
-        lambda labels: saf.split_objects(labels).labels,
-        lambda labels: saf.sharpen_labels(labels, IMAGE),
-        lambda labels: saf.merge_regions(labels, IMAGE).finest,
-        lambda labels: saf.number_regions(labels),
-        lambda labels: saf.EncodedLabels.of(labels).to_array(),
-        lambda labels: saf.Problem.from_image(IMAGE, seeds=labels, max_side=15).seeds,
-        lambda labels: saf.Problem.from_image(IMAGE, groups=labels, max_side=None).groups,
-        lambda labels: saf.read_labels(saf.save_masks(tmp_path / "m.png", labels)[0]).array,
-        lambda labels: saf.region_table(labels, regions=labels)["pixels"],
-    ):
-        np.testing.assert_array_equal(use(floats), use(LABELS))
-    assert saf.metrics.matched_accuracy(LABELS, floats) == 1
-    assert saf.save_figure(tmp_path / "f.png", floats).exists()
-
-
 def painted(*strokes, ground=BLACK):
     pixels = np.full((24, 30, 3), ground, np.uint8)
     for row, color in strokes:

@@ -9,7 +9,6 @@ import pytest
 import napari_saf as saf
 from napari_saf.features import Scaling
 from napari_saf.input import PLAIN
-from napari_saf.io import Export, ExportSelection, Labelling
 from napari_saf.problem import ImageOptions
 
 GOLDEN = Path(__file__).parent / "prototypes_schema_1.json"
@@ -92,23 +91,6 @@ def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
     assert len(saf.PrototypeSet.from_labels(problem, truth).vectors) == 4  # no more look different
     one = saf.PrototypeSet.from_labels(problem, truth, 1)
     np.testing.assert_allclose(one.vectors, [[0.7], [0.35]], atol=1e-6)
-
-
-def test_an_export_keeps_names_colours_and_scaling(tmp_path):
-    image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
-    problem = saf.Problem.from_image(image, **PLAIN)
-    labelling = Labelling(
-        np.ones((6, 18), np.uint8),
-        names={1: "dark", 2: "not there"},
-        colors={1: (1, 0, 0, 1)},
-        prototypes=saf.PrototypeSet([[0.1], [0.9]], [1, 3]),
-        recipe=saf.SelfAssignmentFlow().recipe(problem),
-    )
-    (path,) = Export(tmp_path, "x", labelling, ExportSelection(prototypes=".json")).write()
-    found = saf.load_prototypes(path)
-    assert found.labels.tolist() == [1, 3]
-    assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})
-    assert found.options.scaling == problem.options.scaling
 
 
 TABLES = {

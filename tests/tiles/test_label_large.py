@@ -1,7 +1,6 @@
 """Tiles give the labels of the whole image, wherever it lies, and whatever interrupts them."""
 
 import dataclasses
-import json
 import os
 import shutil
 from functools import partial
@@ -278,22 +277,6 @@ def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path):
         saf.label_large(source, method, tmp_path / "n.ome.zarr", **own)
 
 
-def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
-    rows, columns = np.indices(image.shape[:2])
-    labels = 1 + (rows > 90) + 2 * (columns > rows)
-    own = ImageOptions("position", 3, "uniform", max_side=None).arguments()
-    problem = saf.Problem.from_image(image, **own)
-    taught = saf.PrototypeSet.from_labels(problem, labels, 8)
-    found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=64)
-    assert (
-        found.labels[:] == saf.Pipeline.from_prototypes(taught).run(image).labels
-    ).mean() > 0.999
-    method = Pipeline(saf.SLK(n_clusters=4), ImageOptions(**own))
-    learned = saf.label_large(image, method, tmp_path / "learned.ome.zarr", tile=64)
-    prototypes = saf.read_mask(learned.path).prototypes.vectors[:, 3:]
-    assert np.ptp(prototypes, axis=0).max() > 0.1
-
-
 def full_recipe(level=None, objects=False):
     own = recipe()
     step = ObjectStep(smallest=20) if objects else None
@@ -542,24 +525,6 @@ def test_a_picture_that_is_large_or_none_is_refused(tmp_path, monkeypatch):
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(saf.FormatError, match=r"b\.png: cannot be read as an image"):
         ImageSource.open(tmp_path / "b.png")
-
-
-def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path, image):
-    source = write_zarr(tmp_path / "a.zarr", image)
-    file = source / "zarr.json"
-    plain = json.loads(file.read_text())
-    plain["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"] = "../b.zarr/0"
-    file.write_text(json.dumps(plain))
-    shutil.copytree(source, tmp_path / "b.zarr")
-    with pytest.raises(saf.FormatError, match="within the folder"):
-        ImageSource.open(source)
-    other = write_zarr(tmp_path / "c.zarr", image, "0.4")
-    file = other / "0" / ".zarray"
-    plain = json.loads(file.read_text())
-    plain["filters"] = [{"id": "pickle"}]
-    file.write_text(json.dumps(plain))
-    with pytest.raises(saf.FormatError, match=r"c\.zarr"):
-        ImageSource.open(other)
 
 
 def test_names_of_labels_stay_within_the_image(tmp_path, image):

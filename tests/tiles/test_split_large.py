@@ -1,7 +1,5 @@
 """Objects found in tiles are those of the whole image."""
 
-import shutil
-
 import dask.array
 import numpy as np
 import pytest
@@ -170,18 +168,3 @@ def test_bad_input_is_named(tmp_path, given, message):
     out = tmp_path / "o.ome.zarr"
     with pytest.raises(saf.InvalidInput, match=message):
         saf.split_large(**{"labels": np.ones((20, 30), int), "out": out, **given})
-
-
-def test_parts_that_were_removed_are_found_again(tmp_path):
-    labels, done = blobs((64, 64)), []
-    out = tmp_path / "o.ome.zarr"
-    with pytest.raises(Cancelled):
-        saf.split_large(
-            labels,
-            out,
-            tile=32,
-            progress=lambda k, n: done.append(k),
-            cancelled=lambda: len(done) > 2,
-        )
-    shutil.rmtree(out / ".parts")
-    assert_same(saf.split_large(labels, out, tile=32), saf.split_objects(labels))
