@@ -146,7 +146,6 @@ def test_what_a_recipe_beside_a_mask_knows_comes_with_its_names(tmp_path):
         {"labels": [{"label": 1, "prototypes": [[1.0], [1.0, 2.0]]}]},
         {"labels": [{"label": 1, "color": [1.0, 2.0, 3.0]}]},
         {"scale": ["x", 1.0]},
-        {"scale": [1.0]},
         {"recipe": [1]},
         {"unknown": 1},
         {"place": {"shape": [1, 2, 2]}},
@@ -162,6 +161,15 @@ def test_a_note_that_is_wrong_is_told_with_its_file(tmp_path, suffix, wrong):
     rewrite(path, note)
     with pytest.raises(FormatError, match=path.name.partition(".")[0]):
         read_mask(path)
+
+
+def test_a_size_that_no_pixel_has_is_told(tmp_path):
+    path = write(tmp_path, Labelling(np.array([[0, 1], [2, 2]])), ".npy")
+    note = read_note(path).model_dump(by_alias=True)
+    for scale in ([0.0, 1.0], [1.0]):
+        rewrite(path, note | {"scale": scale})
+        with pytest.raises(FormatError, match="scale"):
+            read_mask(path)
 
 
 def rewrite(path, note):
