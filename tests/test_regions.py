@@ -156,10 +156,8 @@ def test_what_is_separate_does_not_depend_on_numbers_specks_or_what_is_unlabelle
     "labels",
     [
         np.zeros((8, 8), int),
-        np.ones((8, 8), int),
         np.indices((40, 40)).sum(axis=0) // 8 % 2 + 1,  # stripes
         np.random.default_rng(0).integers(1, 5, (80, 80)),
-        things(3, 3)[0],
         np.where(np.arange(72)[:, None] < 48, 3, things()[0]),
         np.where(
             np.indices((72, 90)).sum(axis=0) < 60, 2, things()[0]

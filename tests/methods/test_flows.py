@@ -1,7 +1,5 @@
 """Laws that both flows obey, and what a run yields and leaves."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -77,25 +75,6 @@ def test_a_run_asks_once_for_each_evaluation_and_ends_at_the_first_yes(problem, 
     ended, n_asked = run_until(method, problem, n_before + 4)
     assert ended.status is saf.Status.CANCELLED
     assert ended.n_evaluations == 4 and n_asked == n_before + 5
-
-
-def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(problem, monkeypatch):
-    """All that is known of it are labels; a later run can go on from there."""
-    monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", 100)
-    method = dataclasses.replace(WITHOUT_STROKES["saf"], epsilon=1.0)
-    told = []
-    steps = method.iterate(problem, cancelled=lambda: bool(told))
-    shown = next(steps).labels
-    told.append(True)
-    result = run_to_end(steps)
-    assert result.status is saf.Status.CANCELLED and result.n_labels == 8
-    preferred = result.assignment[:, result.columns].argmax(axis=1).reshape(SQUARES.shape)
-    np.testing.assert_array_equal(preferred + 1, result.labels)
-    for label in range(1, 9):
-        assert len(np.unique(shown[result.labels == label])) == 1
-    assert result.uncertainty.min() > 0.9
-    later = method.run(problem, initial=result.assignment)
-    assert later.history.entropy[0] > 2 and later.history.entropy[-1] < 1e-2
 
 
 def test_a_run_that_drops_labels_can_be_ended_all_along(problem):

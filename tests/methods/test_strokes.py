@@ -5,7 +5,6 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.device import interruptible
-from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 
 
@@ -50,21 +49,6 @@ def test_noise_makes_no_isolated_pixels_where_contrast_counts():
     regions = saf.number_regions(labels)
     assert np.bincount(regions.ravel())[1:].min() > 1
     assert (labels == np.where(np.arange(160) < 80, 1, 2)).mean() >= 0.995
-
-
-@pytest.mark.parametrize("d", [2, 20])
-def test_distances_to_more_and_more_strokes_are_those_to_all_at_once(d):
-    features = np.random.default_rng(0).normal(size=(400, d)).astype(np.float32)
-    sets = [np.arange(3), np.arange(9), np.r_[:9, 200:260], np.r_[:9, 200:260], np.arange(5, 30)]
-    found = None
-    for nodes in sets:
-        found = NearestDistances.of(features, nodes, 6, found)
-        table = np.linalg.norm(features[:, None] - features[nodes], axis=2)
-        nearest = np.sort(table, axis=1)[:, :6]
-        expected = mean_nearest_distance(features[nodes], features, 6)
-        np.testing.assert_allclose(expected, nearest.mean(axis=1), rtol=1e-5, atol=1e-4)
-        np.testing.assert_allclose(found.mean(), expected, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found.lengths[:, : len(nodes)], nearest, rtol=1e-4, atol=1e-4)
 
 
 def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():

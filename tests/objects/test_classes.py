@@ -157,19 +157,6 @@ def test_the_choice_says_how_well_it_tells_the_clicks(measured):
     assert (again.groups, again.method) == (chosen.groups, chosen.method)
 
 
-def test_objects_without_a_class_leave_the_others_right():
-    rng = default_rng(0)
-    kinds = np.repeat([1, 2, 0], [40, 40, 300])
-    centres = np.array([[0, 4, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])  # debris first
-    values = centres[kinds] + rng.normal(0, np.where(kinds > 0, 0.4, 1.5)[:, None], (380, 4))
-    measures = saf.ObjectMeasures(
-        np.arange(1, 381), values.astype(np.float32), tuple("abcd"), ("shape",) * 4
-    )
-    clicks = {k: v for k, v in click(kinds, 1).items() if v}
-    classified = saf.learn_classes(measures, clicks).classify(measures)
-    assert (classified.classes == kinds)[kinds > 0].mean() > 0.98
-
-
 @pytest.mark.parametrize(
     ("clicks", "options", "message"),
     [
