@@ -69,21 +69,6 @@ def test_transforms_and_centres_say_how_the_patch_fits():
         assert np.abs(inner - [row, column]).max() <= 1
 
 
-@pytest.mark.parametrize("reconstruction", ["matched", "blended", "fitted"])
-def test_an_image_of_atoms_is_made_anew(reconstruction):
-    """A pattern that repeats after 5 pixels, with all of its shifts as atoms."""
-    tile = draw((5, 5))
-    image = np.tile(tile, (6, 7))
-    atoms = np.stack([image[y : y + 5, x : x + 5] for y in range(5) for x in range(5)])
-    dictionary = saf.PatchDictionary(
-        atoms=atoms[..., None], usage=np.ones(25, dtype=int), scaling=Scaling(0.0, 1.0),
-        shift_window=1, distance=0.01,
-    )  # fmt: skip
-    found = dictionary.apply(image, window=1, rho=1e-3, reconstruction=reconstruction)
-    np.testing.assert_allclose(found.reconstruction, image, atol=1e-3)
-    assert found.fit.max() < 1e-3
-
-
 def test_matched_atoms_are_painted_at_their_centres_and_averaged():
     """(6.14) written as loops, bare pixels aside."""
     image, dictionary = draw((14, 15)), make()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import napari_saf as saf
 from napari_saf.errors import InvalidInput
-from napari_saf.graph import CoarseGrid, GraphUnion, GridGraph
+from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.input import PLAIN
 
 
@@ -85,21 +85,6 @@ def test_memory_is_linear_in_the_length_of_an_axis(window):
     pixels, radius = np.arange((2, 100000)[-1]), window // 2
     first, end = np.maximum(pixels - radius, 0), np.minimum(pixels + radius + 1, (2, 100000)[-1])
     np.testing.assert_allclose(means, (sums[:, end] - sums[:, first]) / (end - first), rtol=1e-9)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_averages_keep_constants_and_row_sums(masked):
-    rng = np.random.default_rng(0)
-    mask = rng.random((20, 30)) < 0.7 if masked else None
-    for graph in (
-        saf.GridGraph((20, 30), window=(5, 3), mask=mask),
-        saf.GridGraph.nonlocal_means(
-            rng.random((20, 30, 3)), window=5, patch_size=3, rho=1, channel_axis=-1, mask=mask
-        ),
-    ):
-        assignment = rng.dirichlet(np.ones(4), size=graph.n_nodes)
-        np.testing.assert_allclose(graph.average(assignment).sum(axis=1), 1, atol=1e-5)
-        assert graph.average(assignment).min() >= 0
 
 
 def test_nonlocal_weights_follow_the_patches():
@@ -194,18 +179,3 @@ def test_pixels_outside_of_a_mask_that_are_no_numbers_do_not_count():
     np.testing.assert_allclose(found, GridGraph.nonlocal_means(image, **options).weights)
     with pytest.raises(InvalidInput, match="image: 1 of 99 pixels"):
         GridGraph.nonlocal_means(np.where(image == image[0, 0], np.nan, image), **options)
-
-
-def test_a_grid_without_weights_averages_over_the_whole_window():
-    image = np.random.default_rng(0).random((8, 10))
-    mask = image > 0.2
-    grid = GridGraph.nonlocal_means(image, window=5, patch_size=1, rho=0.1, mask=mask, stride=2)
-    values = np.random.default_rng(1).random((grid.n_nodes, 2))
-    plain = GridGraph(image.shape, window=5, mask=mask)
-    bare = grid.without_weights()
-    np.testing.assert_array_equal(bare.average(values), plain.average(values))
-    assert bare.stride == 1 and grid.stride == 2 and grid.window_weights is not None
-    large = CoarseGrid(grid, (16, 20), np.kron(mask, np.ones((2, 2), bool)))
-    np.testing.assert_array_equal(
-        large.without_weights().to_image(values[:, 0]), large.to_image(values[:, 0])
-    )

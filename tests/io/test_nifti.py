@@ -25,15 +25,6 @@ def scan(request, nibabel, tmp_path):
     return tmp_path / request.param
 
 
-def test_axes_are_in_the_order_of_all_images_and_sizes_in_millimetres(scan):
-    image = saf.read_image(scan)
-    assert (image.axes, image.scale, image.units) == ("zyx", (3, 0.5, 0.5), ("mm",) * 3)
-    np.testing.assert_array_equal(image.array, SCAN.T)
-    np.testing.assert_array_equal(image.affine, AFFINE)
-    source = saf.ImageSource.open(scan)
-    assert (source.shape, source.axes) == ((7, 6, 5), "zyx")
-
-
 def test_labels_lie_on_the_scan_and_keep_names_and_recipe(scan, nibabel, tmp_path):
     image = saf.read_image(scan)
     labels = (image.array % 3).astype(np.uint8)

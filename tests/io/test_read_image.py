@@ -25,35 +25,6 @@ from napari_saf.io import (
 STACK = np.arange(4 * 6 * 7, dtype=np.uint16).reshape(4, 6, 7)
 
 
-@pytest.mark.parametrize(
-    ("shape", "about", "axes", "scale", "units"),
-    [
-        (
-            (4, 6, 7),
-            {"ome": True, "metadata": {"axes": "ZYX", "PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25,
-                                       "PhysicalSizeZ": 2, "PhysicalSizeZUnit": "nm"}},
-            "zyx", (0.002, 0.25, 0.5), ("µm", "µm", "µm"),  # in the unit of x
-        ),
-        (
-            (2, 4, 6, 7),
-            {"ome": True, "metadata": {"axes": "CZYX", "PhysicalSizeX": 0.5}},
-            "czyx", (1.0, 1.0, 0.5), ("pixel", "pixel", "µm"),  # a channel has none
-        ),
-        ((5, 6, 3), {"photometric": "rgb"}, "yxc", None, None),
-    ],
-)  # fmt: skip
-def test_tiff_gives_axes_scale_and_units(tmp_path, shape, about, axes, scale, units):
-    path, array = tmp_path / "a.ome.tif", np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
-    if "ome" not in about:
-        path = tmp_path / "a.tif"
-    tifffile.imwrite(path, array, **about)
-    image = read_image(path)
-    np.testing.assert_array_equal(image.array, array)
-    assert (image.axes, image.scale, image.units) == (axes, scale, units)
-    assert image.channel_axis == (axes.index("c") if "c" in axes else None)
-    assert image.label_axes == axes.replace("c", "")
-
-
 def test_palette_of_a_tiff_is_colours_of_an_image_and_numbers_of_labels(tmp_path):
     indices = np.array([[0, 1, 2], [2, 1, 0]], np.uint8)
     picture = Image.fromarray(indices)
@@ -82,21 +53,6 @@ def test_png_is_read_as_written(tmp_path, shape):
     np.testing.assert_array_equal(image.array, array)
     assert image.channel_axis == (2 if len(shape) == 3 else None)
     assert image.axes == ("yxc" if len(shape) == 3 else "yx")
-
-
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_ome_zarr_gives_axes_and_scale_without_single_planes(tmp_path, zarr_format):
-    path = tmp_path / "a.zarr"
-    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
-    array = np.arange(2 * 6 * 7).reshape(1, 2, 1, 6, 7).astype(np.uint16)
-    scale = {"t": 9.0, "c": 1.0, "z": 3.0, "y": 0.5, "x": 0.25}
-    units = {"y": "micrometer", "x": "micrometer"}
-    write_image(array, group, axes=list("tczyx"), scale=scale, axes_units=units, scale_factors=[2])
-    image = read_image(path)
-    np.testing.assert_array_equal(image.array, array[0, :, 0])
-    assert (image.axes, image.channel_axis) == ("cyx", 0)
-    assert image.scale == (0.5, 0.25)
-    assert image.units == ("micrometer", "micrometer")
 
 
 class Evil:
