@@ -191,6 +191,17 @@ def test_bad_images_are_named_at_the_end(cli, folder, monkeypatch):
     assert len(os.listdir("out")) == 2
 
 
+def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch):
+    def full(file, *arguments, **options):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numpy.save", full)
+    outcome = cli("segment", folder, "-o", "out", *FEW)
+    assert summary(outcome)[0] == "3 failed"
+    assert os.listdir("out") == []
+
+
 @FORKED
 @pytest.mark.slow
 def test_processes_that_are_interrupted_leave_no_broken_file_and_one_goes_on_to_the_same(
