@@ -130,8 +130,8 @@ def test_workers_of_a_scheduler_do_tiles_and_folders(cli, scan, picture, tmp_pat
         assert "9 tiles" in outcome.out and "dashboard: http" in outcome.out, outcome.err
         outcome = cli("segment", "in", *PLAIN, "-o", "shared", *there)
     assert outcome.code == 1 and "broken.png" in outcome.err and "1 labelled" in outcome.out
-    expected, found = (read_mask(name).labels for name in ("e.ome.zarr", "m.ome.zarr"))
-    np.testing.assert_array_equal(found, expected)
+    expected, labels = (read_mask(name).labels for name in ("e.ome.zarr", "m.ome.zarr"))
+    np.testing.assert_array_equal(labels, expected)
 
 
 def test_an_image_behind_a_url(cli, scan, tmp_path):

@@ -354,21 +354,21 @@ def test_regions_and_objects_are_those_of_the_labels(tmp_path, image):
 def test_a_run_that_was_stopped_goes_on(tmp_path, image, whole):
     """Before its plan is made or between tiles, with a line of its journal that was cut off."""
     out, done = tmp_path / "m.ome.zarr", [0]
-    own = {"tile": 32, "progress": lambda n, _: done.append(n)}
+    options = {"tile": 32, "progress": lambda n, _: done.append(n)}
     for n_done in (0, 18):
         with pytest.raises(Cancelled):
             cancelled = partial(lambda most: done[-1] >= most, n_done)
-            saf.label_large(image, recipe(), out, cancelled=cancelled, **own)
+            saf.label_large(image, recipe(), out, cancelled=cancelled, **options)
     with pytest.raises(saf.FormatError):
         saf.read_labels(out)  # it does not look whole
     journal = tmp_path / "m.ome.zarr.journal"
     text = journal.read_bytes()
     journal.write_bytes(text[:-5])
     done.clear()
-    found = saf.label_large(image, recipe(), out, **own)
-    assert found.n_done_before == text.count(b"\n") - 2 >= 17
-    assert done[0] == found.n_done_before + 1 and done[-1] == found.n_tiles
-    assert found.sizes == whole.sizes
+    result = saf.label_large(image, recipe(), out, **options)
+    assert result.n_done_before == text.count(b"\n") - 2 >= 17
+    assert done[0] == result.n_done_before + 1 and done[-1] == result.n_tiles
+    assert result.sizes == whole.sizes
     mine, theirs = content(out), content(whole.path)
     for files in (mine, theirs):
         # The name of the store, and of the image, are in there.
