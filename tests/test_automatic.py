@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
-from scipy.optimize import linear_sum_assignment
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, Foreground, Pixels, Scaling, ground_of
+from napari_saf.features import FEATURES, Foreground, ground_of
 from napari_saf.input import ImageOptions
 from napari_saf.pipeline import Pipeline
 from napari_saf.points import global_means
@@ -27,7 +26,7 @@ def textures(n_values, shape=(40, 60), noise=0.02):
     return np.broadcast_to(stripes, shape) + noise * rng.standard_normal(shape)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SIDES, st.sampled_from([1, 3, 5]))
 def test_what_is_chosen_suits_the_image_and_is_chosen_once(shape, n_channels):
     options = ImageOptions().resolve([shape], n_channels)
@@ -41,20 +40,6 @@ def test_what_is_chosen_suits_the_image_and_is_chosen_once(shape, n_channels):
         is_large = n_long != 2 and math.prod(shape) > 2**22
         assert options.max_side < max(shape) and (options.max_side >= 240 or is_large)
         assert n_long == 2 or is_large
-
-
-@pytest.mark.parametrize(
-    ("shape", "window"),
-    [((2, 64, 64), (1, 3, 3)), ((64, 2, 64), (3, 1, 3)), ((2, 500), (1, 13)), ((2, 2), (1, 1))],
-)
-def test_an_axis_without_room_for_a_window_leaves_the_others_theirs(shape, window):
-    assert ImageOptions().resolve([shape], 1).window == window
-    assert ImageOptions().resolve([shape, shape], 1).window == window
-
-
-def test_slices_that_are_not_averaged_count_in_full_where_a_volume_is_reduced():
-    options = ImageOptions().resolve([(2, 5000, 5000)], 1)
-    assert options.window == (1, 3, 3) and 2 * options.max_side**2 <= 2**22
 
 
 def test_given_options_stay():
@@ -71,16 +56,15 @@ def test_a_problem_says_what_was_chosen_and_its_recipe_repeats_it():
     np.testing.assert_array_equal(again.features, problem.features)
 
 
-@pytest.mark.parametrize("axes", [(0, 1), (1,)])
-def test_texture_is_the_weighted_deviation_around_a_pixel(axes):
+def test_texture_is_the_weighted_deviation_around_a_pixel():
     image = np.random.default_rng(0).random((12, 15, 1)).astype(np.float32)
     inside = np.random.default_rng(1).random((12, 15)) > 0.3
-    found = FEATURES["texture"]().features(image, axes, inside)
+    found = FEATURES["texture"]().features(image, (0, 1), inside)
     weight = inside.astype(float)
-    total = gaussian_filter(weight, 2, axes=axes)
+    total = gaussian_filter(weight, 2, axes=(0, 1))
     light = image[..., 0].astype(float)
-    mean = gaussian_filter(weight * light, 2, axes=axes) / total
-    square = gaussian_filter(weight * light**2, 2, axes=axes) / total
+    mean = gaussian_filter(weight * light, 2, axes=(0, 1)) / total
+    square = gaussian_filter(weight * light**2, 2, axes=(0, 1)) / total
     known = total > 1e-3
     expected = 2 * np.sqrt(np.maximum(square - mean**2, 0))
     np.testing.assert_allclose(found[..., 1][known], expected[known], atol=2e-3)
@@ -97,7 +81,7 @@ def test_pixels_outside_the_mask_do_not_count_for_texture():
     np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-@pytest.mark.parametrize("n_values", [2, 3, 4, 6])
+@pytest.mark.parametrize("n_values", [2, 4, 6])
 def test_there_are_as_many_labels_as_leave_three_tenths_of_the_variance(n_values):
     problem = saf.Problem.from_image(textures(n_values), features="intensity")
     history = saf.SelfAssignmentFlow().run(problem).history
@@ -111,53 +95,10 @@ def test_there_are_as_many_labels_as_leave_three_tenths_of_the_variance(n_values
     assert n_first == next(count for count in range(2, 9) if left(count) <= 0.3)
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, 1000), st.floats(0.1, 10), st.floats(-3, 3))
-def test_means_hang_on_no_draw_and_follow_scale_and_shift(seed, scale, shift):
-    points = np.random.default_rng(seed).normal(size=(300, 2)) + 6 * (np.arange(300) % 3)[:, None]
-    means = global_means(points, 8, 0.2)
-    np.testing.assert_array_equal(means, global_means(points, 8, 0.2))
-    moved = global_means(scale * points + shift, 8, 0.2)
-    np.testing.assert_allclose(moved, scale * means + shift, atol=1e-3 * scale)
-
-
 def test_the_start_hangs_on_no_seed():
     problem = saf.Problem.from_image(textures(4))
     first = [next(saf.SelfAssignmentFlow(seed=seed).iterate(problem)).labels for seed in (0, 7)]
     np.testing.assert_array_equal(*first)
-
-
-def test_labels_stay_where_a_row_and_a_column_are_cut_off():
-    coins = read_sample("coins").array
-    whole, cut = (
-        saf.SelfAssignmentFlow().run(saf.Problem.from_image(image)).labels
-        for image in (coins, coins[1:, 1:])
-    )
-    table = np.zeros((9, 9))
-    np.add.at(table, (whole[1:, 1:], cut), 1)
-    assert table[linear_sum_assignment(-table)].sum() > 0.95 * cut.size
-
-
-def test_a_reduced_image_hangs_little_on_where_its_blocks_begin():
-    stripes = np.tile([1, 0, 0], (60, 20))[..., None].astype(float)
-    inside = np.ones((60, 60), bool)
-    inside[:, 30:] = False
-    small, _ = Scaling(0, 1).apply_to(Pixels.of(stripes, None), (30, 30), True)
-    assert np.ptp(small[2:-2, 2:-2]) < 0.1
-    stripes[~inside] = 0.4
-    stripes[inside] = 0.7
-    small, mask = Scaling(0, 1).apply_to(Pixels.of(stripes, inside), (30, 30), True)
-    np.testing.assert_allclose(small[mask], 0.7, atol=1e-6)
-
-
-@pytest.mark.parametrize("features, is_smoothed", [("lab", False), ("texture", True)])
-def test_colours_are_means_of_blocks_and_textures_those_of_a_smoothed_image(features, is_smoothed):
-    image = np.random.default_rng(0).random((40, 40, 3))
-    problem = saf.Problem.from_image(image, features=features, scaling=(0, 1), max_side=20)
-    blocks = image.reshape(20, 2, 20, 2, 3).mean(axis=(1, 3))
-    whole = saf.Problem.from_image(blocks, features=features, scaling=(0, 1))
-    colours = problem.features[:, :3], whole.features[:, :3]
-    assert np.allclose(*colours, atol=1e-5) != is_smoothed
 
 
 def blobs(is_bright_ground=False, noise=0.01, shading=0.0, n_channels=None):
@@ -182,9 +123,10 @@ def agreement(labels, inside):
     return table.max(axis=1).sum() / inside.size
 
 
-@pytest.mark.parametrize("n_channels", [None, 3])
-@pytest.mark.parametrize("shading", [0.0, 0.3])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize(
+    ("n_channels", "shading", "dtype"),
+    [(None, 0.0, np.uint8), (3, 0.3, np.uint16), (None, 0.3, np.float32)],
+)
 def test_bright_things_get_one_label_also_in_uneven_light(n_channels, shading, dtype):
     image, inside = blobs(shading=shading, n_channels=n_channels)
     image = image.astype(dtype) if dtype == np.float32 else (4000 * image / 17).astype(dtype)
@@ -194,9 +136,8 @@ def test_bright_things_get_one_label_also_in_uneven_light(n_channels, shading, d
     assert labels.max() == 2 and agreement(labels, inside) > 0.96
 
 
-@pytest.mark.parametrize("n_channels", [None, 3])
-def test_dark_things_on_a_bright_ground_are_told_from_it(n_channels):
-    image, inside = blobs(is_bright_ground=True, n_channels=n_channels)
+def test_dark_things_on_a_bright_ground_are_told_from_it():
+    image, inside = blobs(is_bright_ground=True)
     problem = saf.Problem.from_image(image)
     assert problem.options.extractor == Foreground("bright")
     labels = saf.SelfAssignmentFlow().run(problem).labels
@@ -217,7 +158,7 @@ def test_writing_gets_one_label_on_unevenly_lit_paper():
     assert labels.max() == 2 and agreement(labels, ink) > 0.98
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.integers(0, 3), st.booleans())
 def test_what_things_lie_on_hangs_on_no_scale_shift_or_turn(scale, shift, turns, is_bright_ground):
     image = blobs(is_bright_ground)[0][..., None]
@@ -259,20 +200,3 @@ def test_the_recipe_of_things_on_a_ground_repeats_it():
     # also of an image that would not be recognised by itself
     other = Pipeline.from_plain(result.recipe).problem(textures(3))
     assert other.options.extractor == Foreground("dark")
-
-
-def test_features_given_by_hand_are_used_on_any_image():
-    options = saf.Problem.from_image(blobs()[0], features="texture").options
-    assert (options.features, options.window) == ("texture", 13)
-    options = saf.Problem.from_image(textures(3), features="foreground").options
-    assert options.extractor.ground in ("dark", "bright") and options.window == 13
-
-
-@pytest.mark.parametrize("side, expected", [(160, None), (640, None), (900, 640)])
-def test_planes_of_things_are_labelled_in_full_and_volumes_as_before(side, expected):
-    options = ImageOptions().resolve([(100, side)], 1, ground="dark")
-    assert (options.max_side, options.window) == (expected, 7)
-    assert ImageOptions(max_side=240).resolve([(100, side)], 1, ground="dark").max_side == 240
-    assert ImageOptions(features="lab").resolve([(100, side)], 3, ground="dark").window == 13
-    volume = ImageOptions().resolve([(9, 100, side)], 1, ground="dark")
-    assert volume == ImageOptions().resolve([(9, 100, side)], 1)

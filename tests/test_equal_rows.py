@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,19 +26,9 @@ def check(table, groups):
 def test_rows_are_grouped_with_their_equals(table):
     groups = equal_rows(torch.from_numpy(table), at_most=len(table))
     check(table, groups)
-    assert len(groups.starts) == len(np.unique(table, axis=0))
-
-
-@given(TABLES, st.integers(0, 2**32 - 1))
-def test_sums_over_groups_are_those_of_their_rows(table, seed):
-    values = np.random.default_rng(seed).random((len(table), 5))
-    groups = equal_rows(torch.from_numpy(table), at_most=len(table))
-    sums = np.zeros((len(groups.starts), 5))
-    np.add.at(sums, groups.group.numpy(), values)
-    middle = len(groups.starts) // 2
-    for part in (slice(0, middle), slice(middle, len(groups.starts))):
-        if part.stop > part.start:
-            np.testing.assert_allclose(groups.sums(torch.from_numpy(values), part), sums[part])
+    n_distinct = len(np.unique(table, axis=0))
+    assert len(groups.starts) == n_distinct
+    assert equal_rows(torch.from_numpy(table), at_most=n_distinct - 1) is None
 
 
 def test_rows_that_are_taken_for_equal_at_first_sight_are_told_apart(monkeypatch):
@@ -48,19 +37,3 @@ def test_rows_that_are_taken_for_equal_at_first_sight_are_told_apart(monkeypatch
     )
     table = np.array([[0, 1], [0, 2], [0, 2], [0, 1], [1, 1]], dtype=np.float32)
     check(table, equal_rows(torch.from_numpy(table), at_most=5))
-
-
-@pytest.mark.parametrize("n_equal", [128, 129, 2000])
-def test_sums_over_many_equal_rows_keep_their_digits(n_equal):
-    values = torch.full((n_equal, 1), 1.0) + 1e-3
-    groups = equal_rows(torch.zeros(n_equal, 2), at_most=16)
-    assert len(groups.starts) == -(-n_equal // 128)
-    assert groups.sums(values, slice(0, len(groups.starts))).double().sum() == pytest.approx(
-        1.001 * n_equal, rel=2e-6
-    )
-
-
-def test_too_many_groups_are_none():
-    table = torch.arange(6.0)[:, None].repeat(2, 1)
-    assert equal_rows(table, at_most=5) is None
-    assert len(equal_rows(table, at_most=6).starts) == 6

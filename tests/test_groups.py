@@ -7,7 +7,7 @@ from skimage.filters import threshold_otsu
 import napari_saf as saf
 from napari_saf.input import PLAIN
 
-DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "uint64", "float16", "float32", "float64"]
+DTYPES = ["bool", "int16", "uint64", "float16"]
 
 
 @pytest.fixture
@@ -28,19 +28,11 @@ def test_every_position_along_an_axis_is_a_group(image):
     np.testing.assert_array_equal(slices, np.repeat([1, 2, 3, 4], 30))
 
 
-def test_axes_are_counted_without_the_channels(image):
-    first = saf.Problem.from_image(
-        np.moveaxis(image, -1, 0), channel_axis=0, groups="axis:0", **PLAIN
-    )
-    np.testing.assert_array_equal(first.groups, np.repeat(np.arange(1, 6), 6))
-
-
-@pytest.mark.parametrize("channel", [0, 1])
-def test_a_channel_makes_two_groups(image, channel):
-    values = image[..., channel].ravel()
-    found = problem(image, groups=f"channel:{channel}").groups
+def test_a_channel_makes_two_groups(image):
+    values = image[..., 1].ravel()
+    found = problem(image, groups="channel:1").groups
     np.testing.assert_array_equal(found, 1 + (values > threshold_otsu(values)))
-    given = problem(image, groups=f"channel:{channel}:0.25").groups
+    given = problem(image, groups="channel:1:0.25").groups
     np.testing.assert_array_equal(given, 1 + (values > 0.25))
 
 
@@ -94,14 +86,6 @@ def test_several_images_share_axes_and_thresholds(image):
     np.testing.assert_array_equal(by_channel, 1 + (values > threshold_otsu(values)))
 
 
-def test_groups_given_for_some_of_several_images(image):
-    given = np.full((5, 6), 3)
-    groups = saf.Problem.from_images(
-        [image, image], channel_axis=-1, groups=[given, None], **PLAIN
-    ).groups
-    np.testing.assert_array_equal(groups, np.repeat([3, 0], 30))
-
-
 def test_the_recipe_names_the_source(image):
     named = problem(image, groups="channel:0:0.5")
     assert named.options.to_plain()["groups"] == "channel:0:0.5"
@@ -113,17 +97,10 @@ def test_the_recipe_names_the_source(image):
     ("groups", "said"),
     [
         ("rows", "groups: expected 'image', 'axis:N'"),
-        ("", "groups: expected"),
         ("image:1", "groups: expected"),
-        ("axis", "groups: expected"),
-        ("axis:x", "groups: expected"),
         ("axis:0:1", "groups: expected"),
-        ("channel:0:high", "groups: expected"),
         ("channel:0:nan", "groups: expected"),
-        ("channel:0:1:2", "groups: expected"),
         ("axis:2", "groups: expected an axis from 0 to 1, got 2"),
-        ("axis:-1", "groups: expected an axis from 0 to 1, got -1"),
-        ("channel:2", "groups: expected a channel from 0 to 1, got 2"),
         ("channel:-1", "groups: expected a channel from 0 to 1, got -1"),
         (np.ones((6, 5), int), "groups: expected the image's shape"),
         (np.ones((5, 6)), "groups: expected whole numbers"),

@@ -11,7 +11,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.errors import InvalidInput
-from napari_saf.result import MOST_LABELS, LabelMap
+from napari_saf.result import LabelMap
 
 MAPS = {
     "identity": LabelMap.identity(4),
@@ -30,23 +30,6 @@ def test_unpaint_is_the_inverse_of_paint(label_map: LabelMap) -> None:
     painted = label_map.paint(image)
     assert painted.dtype == np.min_scalar_type(int(label_map.numbers.max(initial=0)))
     assert (label_map.unpaint(painted) == image).all()
-
-
-@pytest.mark.parametrize("label_map", MAPS.values(), ids=MAPS)
-def test_columns_invert_the_numbers(label_map: LabelMap) -> None:
-    columns = label_map.columns
-    for column, number in enumerate(label_map.numbers):
-        if 0 < number <= MOST_LABELS:
-            assert columns[number - 1] == column
-    assert np.count_nonzero(columns >= 0) == np.count_nonzero(
-        (label_map.numbers > 0) & (label_map.numbers <= MOST_LABELS)
-    )
-
-
-def test_by_size_numbers_the_largest_first_and_leaves_out_the_empty() -> None:
-    found = LabelMap.by_size([3, 0, 5, 5])
-    assert found.numbers.tolist() == [3, 0, 1, 2]
-    assert found.columns.tolist() == [2, 3, 0]
 
 
 def test_rows_are_by_label_and_nan_where_there_is_none() -> None:
@@ -74,25 +57,6 @@ def test_columns_without_a_label_come_after_all_others_when_extended() -> None:
     named = LabelMap(np.array([1]), {1: "sky"}, {1: (0.0, 0.0, 1.0, 1.0)}).extended(2)
     assert named.names == {1: "sky"}
     assert named.colors[1] == (0, 0, 1, 1)
-
-
-def test_it_is_immutable() -> None:
-    numbers = np.array([1, 2])
-    found = LabelMap(numbers, {1: "sky"})
-    numbers[0] = 9
-    assert found.numbers.tolist() == [1, 2]
-    with pytest.raises(ValueError, match="read-only"):
-        found.numbers[0] = 3
-    with pytest.raises(TypeError):
-        found.names[2] = "sea"  # type: ignore[index]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        found.numbers = numbers  # type: ignore[misc]
-
-
-def test_results_are_shown_in_a_line() -> None:
-    result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(np.eye(16)))
-    assert repr(result).startswith("Segmentation(n_labels=2, status=<Status.CONVERGED")
-    assert len(repr(result)) < 150
 
 
 def test_results_go_to_other_processes() -> None:

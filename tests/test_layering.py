@@ -206,9 +206,3 @@ def test_public_names_are_there():
     assert set(napari_saf.__all__) <= set(dir(napari_saf))
     with pytest.raises(AttributeError, match="nothing"):
         _ = napari_saf.nothing
-
-
-def test_methods_can_be_reached_by_their_names():
-    for name, method in napari_saf.METHODS.items():
-        assert method.name == name
-        assert method.title

@@ -2,34 +2,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import napari_saf as saf
 from napari_saf.parameters import build, describe, from_plain, to_plain
 from napari_saf.problem import ImageOptions
 
 ALL = list(saf.METHODS.values())
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"stepper": "euler"}, r"stepper: expected .*GeometricEuler\(...\), got 'euler'"),
-        ({"stepper": saf.GeometricEuler}, "stepper: expected"),
-        ({"stop": None}, "stop: expected StoppingRule"),
-        ({"affinity": np.eye(3)}, "affinity: expected GaussianAffinity"),
-    ],
-)
-def test_parts_of_a_method_are_of_their_kind(values, words):
-    with pytest.raises(saf.InvalidInput, match=words):
-        saf.SelfAssignmentFlow(**values)
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_an_image_is_no_problem(method):
-    with pytest.raises(saf.InvalidInput, match=r"problem: expected a Problem.*got ndarray"):
-        method().run(np.eye(9))
 
 
 @pytest.mark.parametrize("method", [*ALL, ImageOptions])
@@ -66,43 +44,15 @@ def test_dotted_names_reach_nested_fields():
     assert method.stop.max_steps == 7
 
 
-@given(
-    st.fixed_dictionaries(
-        {
-            "max_labels": st.integers(2, 65_535),
-            "s": st.floats(0, 1),
-            "affinity.sigma2": st.floats(1e-6, 10),
-            "affinity.landmarks": st.none() | st.integers(2, 2000),
-            "stepper": st.sampled_from(["adams", "bogacki-shampine", "euler"]),
-        }
-    )
-)
-def test_plain_values_survive_json(values):
-    method = build(saf.METHODS["saf"], values)
-    plain = to_plain(method)
-    again = from_plain(saf.METHODS["saf"], json.loads(json.dumps(plain)))
-    assert to_plain(again) == plain
-
-
-def test_arrays_survive_json():
-    method = saf.AssignmentFlow(prototypes=np.array([[0.0, 1], [2, 3]]))
-    again = from_plain(saf.AssignmentFlow, json.loads(json.dumps(to_plain(method))))
-    np.testing.assert_array_equal(again.prototypes, method.prototypes)
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"labels": 3}, "unknown parameter 'labels'"),
         ({"s": 1.5}, "s: expected at least 0 and at most 1, got 1.5"),
         ({"s": "fine"}, "s: expected a number"),
-        ({"max_labels": 1}, "max_labels"),
         ({"max_labels": 2.5}, "whole number"),
         ({"stepper": "rk4"}, "expected one of adams"),
         ({"device": "tpu"}, "device: expected one of auto"),
-        ({"dtype": "float16"}, "dtype"),
-        ({"seed": -1}, "seed"),
-        ({"rho": np.array([0.5])}, "rho: expected a number"),
     ],
 )
 def test_bad_values_are_refused(values, said):
@@ -126,7 +76,6 @@ def test_values_outside_of_the_bounds_are_refused(method):
     [
         ([], "expected an object"),
         ({"colour": 1}, "unknown entry 'colour'"),
-        ({"stepper": {"kind": "rk4"}}, "expected a kind among"),
         ({"stepper": 3}, "expected a kind among"),
         ({"affinity": {"kind": "gaussian", "width": 2}}, "unknown entry 'width'"),
     ],
@@ -143,9 +92,7 @@ def test_bad_plain_values_are_refused(plain, said):
             {"features": "colour"},
             "features: expected auto, intensity, .* an array, got 'colour'",
         ),
-        ({"window": 4}, "window: expected odd whole numbers of 1 or more, got 4"),
         ({"window": (3, 2.5)}, "window: expected odd whole numbers"),
-        ({"window": ()}, "window: expected odd whole numbers"),
         ({"weights": "gaussian"}, "weights: expected one of auto, uniform, nonlocal, contrast"),
         ({"channel_axis": True}, "channel_axis: expected a whole number, got True"),
         ({"max_side": 0}, "max_side: expected at least 1, got 0"),

@@ -1,6 +1,4 @@
-import dataclasses
 import itertools
-import json
 import re
 
 import numpy as np
@@ -10,18 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from skimage.feature import multiscale_basic_features
 
 import napari_saf as saf
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled
-from napari_saf.features import FEATURES, Scaling, standardized
 from napari_saf.input import PLAIN
-from napari_saf.problem import ImageOptions
 
 GREY = np.random.default_rng(0).random((9, 9))
 PLANE = saf.GridGraph((2, 3), window=1)
-DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "uint64", "float16", "float32", "float64"]
+DTYPES = ["bool", "int16", "uint64", "float16"]
 
 
 @pytest.fixture
@@ -80,20 +75,6 @@ def test_hot_pixels_do_not_flatten_the_image():
     assert saf.Problem.from_image(image, **PLAIN).features.std() > 0.2
 
 
-@pytest.mark.parametrize("name", [name for name in FEATURES if name != "deep"])
-def test_named_features_are_finite_and_one_vector_a_pixel(photo, name):
-    problem = saf.Problem.from_image(photo, features=name, weights="uniform", max_side=None)
-    assert problem.features.shape[0] == 480
-    assert np.isfinite(problem.features).all()
-
-
-def test_features_can_be_given(photo):
-    own = np.random.default_rng(1).random((20, 24, 5))
-    problem = saf.Problem.from_image(photo, features=own, weights="uniform", max_side=None)
-    np.testing.assert_array_equal(problem.features, own.reshape(480, 5))
-    assert problem.options.features == "array"
-
-
 def test_pixels_outside_the_mask_do_not_count(photo):
     mask = np.random.default_rng(0).random((20, 24)) < 0.5
     spoilt = photo.astype(float)
@@ -131,13 +112,6 @@ def test_several_images_share_scaling_and_stay_apart(photo):
     assert set(problem.graph.average(values)[:, 0].round(12)) == {0.0, 1.0}
 
 
-def test_options_survive_json(photo):
-    options = saf.Problem.from_image(
-        photo, window=(3, 5), features="lab", weights="uniform", max_side=None
-    ).options
-    assert ImageOptions.from_plain(json.loads(json.dumps(options.to_plain()))) == options
-
-
 @given(npst.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(4, 6))))
 def test_any_array_of_floats_is_a_problem_or_invalid(image):
     try:
@@ -160,8 +134,6 @@ def nan_image():
         (nan_image(), {}, "2 of 81 pixels are NaN or infinite"),
         (np.full((9, 9), 7), {}, "all of them are 7"),
         (np.zeros((0, 5)), {}, "expected pixels"),
-        (np.float32(3), {}, "expected pixels"),
-        (np.array([["a", "b"]]), {}, "real numbers"),
         (np.ones((9, 9), complex), {}, "real numbers"),
         (GREY, {"window": 11}, "larger than the image"),
         (GREY, {"mask": np.zeros((9, 9))}, "empty mask"),
@@ -175,8 +147,6 @@ def nan_image():
         (GREY, {"seeds": np.ones((8, 9), int)}, r"seeds: .* shape \(9, 9\)"),
         (GREY, {"seeds": np.zeros((9, 9), int)}, "not 0"),
         (GREY, {"seeds": -np.ones((9, 9), int)}, "seeds"),
-        (GREY, {"seeds": np.ones((9, 9))}, "seeds: expected whole numbers"),
-        (GREY, {"groups": np.ones((9, 8), int)}, "groups: .* image's shape"),
     ],
 )
 def test_bad_images_are_refused(image, arguments, said):
@@ -189,8 +159,6 @@ def test_bad_images_are_refused(image, arguments, said):
     [
         ([GREY] * 2, {"masks": [None]}, "masks: expected one for each of 2"),
         ([GREY] * 2, {"masks": "finit"}, "'finite'"),
-        ([GREY] * 2, {"masks": "f"}, "'finite'"),
-        ([GREY] * 2, {"features": [np.ones((9, 9, 2))]}, "features"),
         ([GREY] * 2, {"features": [np.ones((9, 9, 2)), np.ones((9, 9, 3))]}, "as many for each"),
         ([GREY] * 2, {"groups": [np.ones((9, 9), int)]}, "groups: expected one for each of 2"),
         ([], PLAIN, "at least one"),
@@ -208,8 +176,9 @@ def test_images_that_do_not_go_together_are_refused(images, arguments, said):
         (np.ones((5, 2)), PLANE, "expected shape"),
         (np.ones((6, 0)), PLANE, "expected shape"),
         (np.array([[1.0]] * 5 + [[np.nan]]), PLANE, "1 of 6 nodes"),
-        (np.ones((6, 2)), None, "graph: expected"),
-        (np.ones((6, 2)), np.eye(6), "graph: expected"),
+        (np.ma.array(np.ones((6, 1)), mask=np.arange(6)[:, None] == 3), PLANE, "features"),
+        (np.full((6, 1), "1"), PLANE, "features"),
+        ([[1.0]] * 5 + [[1.0, 2.0]], PLANE, "features"),
         (np.ones((6, 2)), scipy.sparse.eye(6), "graph: expected"),
     ],
 )
@@ -218,36 +187,24 @@ def test_features_and_a_graph_that_do_not_fit_are_refused(features, graph, said)
         saf.Problem(features, graph)
 
 
-def test_problems_and_scalings_are_frozen(photo):
-    problem = saf.Problem.from_image(photo, **PLAIN)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        problem.features = None
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Scaling(0, 1).low = 2
-
-
 @pytest.mark.parametrize("name", saf.METHODS)
-@pytest.mark.parametrize("size", [1e25, 1e300])
-def test_features_whose_squares_are_no_numbers_are_refused(name, size):
+def test_features_whose_squares_are_no_numbers_are_refused(name):
     rng, double = np.random.default_rng(0), saf.METHODS[name](dtype="float64")
     seeds, groups = np.zeros(20, dtype=int), np.arange(20) % 2 + 1
     seeds[:2] = 1, 2
     graph = saf.GridGraph((4, 5))
-    problem = saf.Problem(size * rng.random((20, 2)), graph, seeds=seeds, groups=groups)
+    problem = saf.Problem(1e25 * rng.random((20, 2)), graph, seeds=seeds, groups=groups)
     with pytest.raises(saf.InvalidInput, match="features: expected numbers up to"):
         saf.METHODS[name]().run(problem)
-    if size == 1e25:
-        assert np.isfinite(double.run(problem, max_iterations=2).assignment).all()
+    assert np.isfinite(double.run(problem, max_iterations=2).assignment).all()
 
 
-@pytest.mark.parametrize("masked_in", ["all channels", "one channel"])
-@pytest.mark.parametrize("mask", [None, "finite", "half"])
-def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, masked_in, mask):
+@pytest.mark.parametrize("mask", [None, "half"])
+def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, mask):
     hidden = np.random.default_rng(1).random(photo.shape[:2]) < 0.3
     image = np.where(hidden[..., None], np.float32(-9999), photo)
-    channels = [1] if masked_in == "one channel" else [0, 1, 2]
     where = np.zeros(photo.shape, dtype=bool)
-    where[..., channels] = hidden[..., None]
+    where[..., 1] = hidden
     half = np.arange(24) < np.full((20, 1), 12)
     given = half if mask == "half" else mask
     inside = ~hidden & half if mask == "half" else ~hidden
@@ -256,46 +213,6 @@ def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, masked_in, mask):
     assert found.options == plain.options
     np.testing.assert_array_equal(found.features, plain.features)
     np.testing.assert_array_equal(found.graph.mask, plain.graph.mask)
-
-
-def test_masked_arrays_among_several_images(photo):
-    grey = photo[..., 0].astype(float)
-    hidden = grey > 200
-    image = np.where(hidden, np.nan, grey)
-    found = saf.Problem.from_images([np.ma.array(image, mask=hidden), grey], **PLAIN)
-    plain = saf.Problem.from_images([image, grey], masks=[~hidden, None], **PLAIN)
-    np.testing.assert_array_equal(found.features, plain.features)
-    with pytest.raises(saf.InvalidInput, match="mask"):
-        saf.Problem.from_image(np.ma.array(grey, mask=hidden), mask=hidden, **PLAIN)
-
-
-def test_a_masked_array_without_masked_values_is_an_array(photo):
-    found = saf.Problem.from_image(np.ma.array(photo), **PLAIN)
-    np.testing.assert_array_equal(found.features, saf.Problem.from_image(photo, **PLAIN).features)
-
-
-@pytest.mark.parametrize(
-    "features",
-    [
-        np.ma.array(np.ones((20, 1)), mask=np.arange(20)[:, None] == 3),
-        np.ones((20, 1), dtype=complex),
-        np.full((20, 1), "1"),
-        np.full((20, 1), None),
-        [[1.0]] * 19 + [[1.0, 2.0]],
-    ],
-)
-def test_features_that_are_no_numbers_are_refused(features):
-    with pytest.raises(saf.InvalidInput, match="features"):
-        saf.Problem(features, saf.GridGraph((4, 5)))
-    if np.ma.isMaskedArray(features) or isinstance(features, list):
-        return
-    with pytest.raises(saf.InvalidInput, match="features"):
-        saf.Problem.from_image(
-            np.arange(20.0).reshape(4, 5),
-            features=features.reshape(4, 5, 1),
-            weights="uniform",
-            max_side=None,
-        )
 
 
 @pytest.mark.parametrize(
@@ -311,33 +228,9 @@ def test_what_numpy_cannot_read_is_no_image(image):
         saf.Problem.from_image(image, **PLAIN)
 
 
-@pytest.mark.parametrize(
-    ("shape", "window", "count"),
-    [
-        ((40, 40), 7, 49),
-        ((40, 40), 13, 49 + 4),
-        ((40, 40), 33, 121 + 4),
-        ((15, 20, 20), 7, 343),
-        ((15, 20, 20), 13, 125 + 6),
-        ((15, 20, 20), (5, 19, 19), 243 + 6),
-        ((9, 9, 9, 9), 9, 81 + 8),
-    ],
-)
-def test_contrast_counts_few_pixels_of_a_wide_window(shape, window, count):
-    """Windows of 9 and more count about 256 at most, which reach to the rim or nearly."""
-    image = np.random.default_rng(0).random(shape, dtype=np.float32)
-    grid = saf.Problem.from_image(
-        image, window=window, weights="contrast", features="intensity", max_side=None
-    ).graph
-    assert grid.weights.shape == (image.size, count)
-    reach = np.max(window) // 2
-    assert reach // grid.stride * grid.stride >= 0.6 * reach
-
-
-@pytest.mark.parametrize("window", [7, 13])
-def test_the_rim_of_a_mask_is_no_contrast(window):
+def test_the_rim_of_a_mask_is_no_contrast():
     mask = np.random.default_rng(0).random((30, 30)) < 0.8
-    options = {"mask": mask, "window": window, "max_side": None, "scaling": (0, 1)}
+    options = {"mask": mask, "window": 13, "max_side": None, "scaling": (0, 1)}
     weights = saf.Problem.from_image(
         np.full((30, 30), 0.6), weights="contrast", **options
     ).graph.weights
@@ -345,9 +238,8 @@ def test_the_rim_of_a_mask_is_no_contrast(window):
     np.testing.assert_allclose(weights, there / there.sum(axis=1, keepdims=True), rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_mask_with_nan_is_refused(photo, dtype):
-    mask = np.ones((20, 24), dtype)
+def test_a_mask_with_nan_is_refused(photo):
+    mask = np.ones((20, 24), np.float32)
     mask[3, 4:7] = np.nan
     with pytest.raises(saf.InvalidInput, match=r"mask: .* 3 of 480 pixels are NaN"):
         saf.Problem.from_image(photo, mask=mask, **PLAIN)
@@ -355,7 +247,7 @@ def test_a_mask_with_nan_is_refused(photo, dtype):
     assert saf.Problem.from_image(photo, mask=mask, **PLAIN).n_nodes == 477
 
 
-@pytest.mark.parametrize("at", [0, 1, 5])
+@pytest.mark.parametrize("at", [0, 5])
 def test_preparation_ends_at_the_first_yes(at):
     image, asked = np.random.default_rng(0).random((40, 40, 3)), itertools.count()
 
@@ -366,22 +258,3 @@ def test_preparation_ends_at_the_first_yes(at):
         prepare()
     assert next(asked) == at + 1
     prepare()
-
-
-@pytest.mark.parametrize("at", [0, 1, 5, 30])
-def test_features_of_many_scales_can_be_interrupted_between_planes_and_scales(at):
-    image, asked = np.random.default_rng(0).random((40, 50, 2), dtype=np.float32), itertools.count()
-    with pytest.raises(Cancelled), interruptible(lambda: next(asked) >= at):
-        FEATURES["multiscale"]().features(image)
-    expected = multiscale_basic_features(image, sigma_min=1, sigma_max=6, channel_axis=-1)
-    np.testing.assert_array_equal(FEATURES["multiscale"]().features(image), standardized(expected))
-
-
-def test_what_is_remembered_is_of_the_features_whatever_the_seeds():
-    problem = saf.Problem.from_image(np.eye(6), features="intensity", weights="uniform")
-    seeds = np.zeros((6, 6), int)
-    seeds[0, :3] = 1, 2, 3
-    assert problem.with_seeds(seeds).remember("sum", lambda: "first") == "first"
-    assert problem.remember("sum", lambda: "again") == "first"
-    other = dataclasses.replace(problem, features=1 - problem.features)
-    assert other.remember("sum", lambda: "other") == "other"

@@ -11,7 +11,7 @@ import napari_saf as saf
 from napari_saf.methods import Cancelled
 from napari_saf.regions import WEIGHTS, RegionGraph, Separate, find_separate, merge_regions
 from napari_saf.regions._graph import _RANGES
-from napari_saf.regions._pieces import MOST_COMPONENTS, connected_components, describe
+from napari_saf.regions._pieces import connected_components, describe
 
 
 def picture(shape=(24, 30), n_labels=4, n_channels=3, seed=0):
@@ -32,7 +32,7 @@ def is_merged_from(coarse, fine):
 
 
 @given(st.integers(0, 50), st.sampled_from([(24, 30), (13, 7), (9, 8, 11)]), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_levels_are_nested_and_lead_to_one_region(seed, shape, n_channels):
     labels, image = picture(shape, n_channels=n_channels, seed=seed)
     tree = merge_regions(labels, image, channel_axis=-1)
@@ -127,17 +127,6 @@ def things(n_rows=4, n_columns=5, seed=0, side=18):
     return labels, image
 
 
-@pytest.mark.parametrize("least", [0, 70, 1e6])
-def test_many_parts_around_one_are_merged_as_if_all_were_compared_anew(least):
-    labels, image = things()
-    finest = connected_components(labels, 0)
-    assert finest.max() == 21
-    fast = list(RegionGraph(finest, *describe(image[..., None])).merges(WEIGHTS, least))
-    slow = obvious_merges(finest, image[..., None], least)
-    assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
-    np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
-
-
 def test_separate_things_are_counted_and_are_regions_however_large_the_image():
     for n_rows in (3, 12):
         labels, image = things(n_rows)
@@ -167,10 +156,8 @@ def test_what_is_separate_does_not_depend_on_numbers_specks_or_what_is_unlabelle
     "labels",
     [
         np.zeros((8, 8), int),
-        np.ones((8, 8), int),
         np.indices((40, 40)).sum(axis=0) // 8 % 2 + 1,  # stripes
         np.random.default_rng(0).integers(1, 5, (80, 80)),
-        things(3, 3)[0],
         np.where(np.arange(72)[:, None] < 48, 3, things()[0]),
         np.where(
             np.indices((72, 90)).sum(axis=0) < 60, 2, things()[0]
@@ -182,27 +169,8 @@ def test_labels_of_places_are_not_of_separate_things(labels):
     assert find_separate(labels) == Separate(0, 0.0) and not find_separate(labels).note
 
 
-def test_progress_ascends_from_0_to_1():
-    labels, image = picture()
-    shares = []
-    tree = merge_regions(labels, image, progress=shares.append)
-    assert shares[0] == 0 and shares[-1] == 1 and (np.diff(shares) >= 0).all()
-    assert len(shares) > len(tree.merges) + 10 and len(set(shares)) > len(tree.merges)
-
-
-def test_two_likely_parts_are_merged_before_two_unlike_ones():
-    labels = np.repeat([[1, 2, 3]], 30, axis=0).repeat(20, axis=1)
-    image = np.array([0, 0.2, 0.22, 0.9])[labels]
-    image += np.random.default_rng(0).normal(0, 0.01, image.shape)
-    tree = merge_regions(labels, image)
-    np.testing.assert_array_equal(tree.merges[0], [1, 2])
-    assert tree.heights[0] < tree.heights[1]
-    np.testing.assert_array_equal(tree.with_count(2), np.where(labels == 3, 2, 1))
-
-
-@pytest.mark.parametrize("side", [32, 96])
-def test_blurred_edges_make_no_regions(side):
-    labels = np.kron([[1, 2], [3, 4]], np.ones((side // 2, side // 2), int))
+def test_blurred_edges_make_no_regions():
+    labels = np.kron([[1, 2], [3, 4]], np.ones((16, 16), int))
     rng = np.random.default_rng(0)
     image = rng.random((5, 3))[labels] + rng.normal(0, 0.05, (*labels.shape, 3))
     np.testing.assert_array_equal(merge_regions(labels, image).finest, labels)
@@ -217,28 +185,6 @@ def test_one_label_is_cut_where_colours_differ():
     square = tree.finest[15:35, 20:40]
     assert not np.isin(square, tree.finest[50:]).any()
     np.testing.assert_array_equal(tree.finest, merge_regions(whole, image).finest)
-
-
-def test_small_regions_go_first_whatever_they_look_like():
-    labels = np.ones((40, 40), int)
-    labels[:, 20:] = 2
-    labels[5:8, 5:8] = 3
-    image = np.choose(labels, [0, 0.4, 0.45, 1.0])
-    tree = merge_regions(labels, image, least_share=0.01)
-    np.testing.assert_array_equal(np.sort(tree.merges[0]), [1, 3])
-    assert tree.at_level(0).max() == 2
-
-
-def test_of_noise_the_largest_parts_stay():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 5, (120, 120))
-    components = connected_components(labels, 1)
-    assert components.max() == MOST_COMPONENTS
-    np.testing.assert_array_equal(components == 0, labels == 0)
-    components = connected_components(labels, 1e9)
-    assert components.max() == 1
-    tree = merge_regions(rng.integers(1, 9, (60, 60)), rng.random((60, 60)))
-    assert tree.at_level(1).max() == 1
 
 
 def test_pixels_without_a_label_stay_without_a_region():
@@ -295,6 +241,8 @@ def test_numbers_and_brightness_do_not_matter():
 def test_bad_input_is_named(labels, image, words):
     with pytest.raises(saf.InvalidInput, match=words):
         merge_regions(labels, image)
+    with pytest.raises(saf.InvalidInput, match="level"):
+        merge_regions(*picture()).at_level(1.1)
 
 
 def test_merging_ends_wherever_it_is_cancelled():
@@ -308,10 +256,3 @@ def test_merging_ends_wherever_it_is_cancelled():
         with pytest.raises(Cancelled):
             merge_regions(labels, image, cancelled=lambda: next(asked) == last)  # noqa: B023
         assert next(asked) == last + 1
-
-
-@pytest.mark.parametrize("level", [-0.1, 1.1, float("nan")])
-def test_levels_lie_between_0_and_1(level):
-    labels, image = picture()
-    with pytest.raises(saf.InvalidInput, match="level"):
-        merge_regions(labels, image).at_level(level)

@@ -17,22 +17,12 @@ def test_samples_are_images(name):
     assert image.channel_axis in (None, image.array.ndim - 1)
 
 
-def test_the_stack_has_a_scale():
-    image = read_sample("nuclei")
-    assert (image.axes, image.scale) == ("zyx", (1.0, 0.4, 0.4))
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_origin_and_licence_are_told(name):
     readme = sample_path(name).with_name("README.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{SAMPLES[name].file}` .*$", readme, re.MULTILINE)
     licence = row.split("|")[-2]
     assert SAMPLES[name].licence.removesuffix("-1.0") in licence
-
-
-def test_the_folder_is_small():
-    folder = sample_path("coins").parent
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 3e6
 
 
 def test_unknown_sample_lists_the_known():

@@ -37,11 +37,6 @@ def test_pixels_that_do_not_count_are_not_wrong():
     assert not score.errors[TRUTH == 0].any() and values_of(score)["accuracy"] == 0.5
 
 
-def test_a_confusion_is_in_the_table():
-    values = values_of(saf.score([[1, 1, 2]], [[1, 2, 2]]))
-    assert (values["1 as 1"], values["2 as 1"], "1 as 2" in values) == (1, 1, False)
-
-
 def test_a_volume_and_each_kind_have_a_figure(tmp_path):
     volume = np.stack([TRUTH, TRUTH])
     for kind in ("pixels", "objects", "classes"):

@@ -26,15 +26,12 @@ def football():
     return networkx.to_numpy_array(graph, nodelist=sorted(graph)), truth
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("s", "at_most"), [(0.0, 13), (1.0, 10)])
-def test_football_conferences(football, s, at_most, seed):
+def test_football_conferences(football, s, at_most):
     matrix, truth = football
     leading = np.linalg.eigh(matrix)[1][:, -12:]
     problem = saf.Problem(leading, saf.AffinityGraph(matrix, self_weight="degree"))
-    method = saf.SelfAssignmentFlow(
-        max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed
-    )
+    method = saf.SelfAssignmentFlow(max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=0)
     table = np.zeros((13, 12))
     np.add.at(table, (method.run(problem).labels.astype(int), truth), 1)
     matched = table[linear_sum_assignment(-table)].sum()
@@ -50,29 +47,9 @@ def columns_of(result):
     return result.columns[result.labels.ravel().astype(int) - 1]
 
 
-def test_sketch_labels_like_the_exact_kernel(photograph):
+def test_adaptive_scheme_labels_like_small_steps(photograph):
     problem = saf.Problem.from_image(
-        photograph, features=photograph, weights="uniform", max_side=None
-    )
-    exact = saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=None)).run(problem)
-    shares = [
-        (
-            columns_of(
-                saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=landmarks)).run(
-                    problem
-                )
-            )
-            == columns_of(exact)
-        ).mean()
-        for landmarks in (np.arange(k, 4096, 41) for k in range(2))
-    ]
-    assert np.mean(shares) > 0.99
-
-
-@pytest.mark.parametrize("window", [3, pytest.param(9, marks=pytest.mark.exhaustive)])
-def test_adaptive_scheme_labels_like_small_steps(photograph, window):
-    problem = saf.Problem.from_image(
-        photograph, features=photograph, window=window, weights="uniform", max_side=None
+        photograph, features=photograph, window=3, weights="uniform", max_side=None
     )
     method = saf.SelfAssignmentFlow(max_labels=16, epsilon=1.0)
     small = dataclasses.replace(

@@ -35,37 +35,12 @@ def test_a_path_is_no_image_and_what_reads_one_is_named():
             saf.Problem.from_image(path)
 
 
-def test_shapes_of_given_features_are_told_as_one_writes_them():
-    with pytest.raises(saf.SafError, match=r"of shape \(10, 12, n\), got \(5, 5, 3\)"):
-        saf.Problem.from_image(IMAGE, features=np.ones((5, 5, 3)))
-
-
 @pytest.mark.parametrize("method", [*saf.METHODS.values(), saf.PatchDictionaryLearning])
 def test_settings_of_methods(method):
     def run(**settings):
         method(**settings).run(PROBLEM, max_iterations=1)
 
     for field in dataclasses.fields(method):
-        fails_well(run, **{field.name: None})
-
-
-@pytest.mark.parametrize(
-    ("part", "place"),
-    [
-        (saf.GaussianAffinity, "affinity"),
-        (saf.KernelAffinity, "affinity"),
-        (saf.StoppingRule, "stop"),
-        (saf.AdamsBashforthMoulton, "stepper"),
-        (saf.BogackiShampine, "stepper"),
-        (saf.GeometricEuler, "stepper"),
-    ],
-)
-def test_settings_of_parts(part, place):
-    def run(**settings):
-        method = saf.SelfAssignmentFlow(**{place: part(**settings)})
-        method.run(PROBLEM, max_iterations=1)
-
-    for field in dataclasses.fields(part):
         fails_well(run, **{field.name: None})
 
 
@@ -86,12 +61,6 @@ def test_arguments_of_an_image(name):
     fails_well(lambda **given: saf.Problem.from_image(**({"image": IMAGE} | given)), **{name: None})
 
 
-@pytest.mark.parametrize("name", [*OPTIONS, "masks", "images"])
-def test_arguments_of_images(name):
-    images = {"images": [IMAGE, IMAGE]}
-    fails_well(lambda **given: saf.Problem.from_images(**(images | given)), **{name: None})
-
-
 def test_arguments_of_a_run():
     def run(problem=PROBLEM, **given):
         saf.SelfAssignmentFlow().run(problem, **({"max_iterations": 1} | given))
@@ -99,26 +68,3 @@ def test_arguments_of_a_run():
     fails_well(run, problem=PROBLEM)
     fails_well(run, initial=None)
     fails_well(run, max_iterations=1)
-
-
-def test_arguments_of_graphs():
-    fails_well(lambda **given: saf.GridGraph(**({"shape": (4, 4)} | given)), shape=(4, 4))
-    for name in ("window", "mask", "stride", "weights"):
-        fails_well(lambda **given: saf.GridGraph((4, 4), **given), **{name: None})
-
-
-def test_arguments_of_what_is_saved(tmp_path):
-    for name in ("axes", "scale", "units", "names", "colors"):
-        save = lambda **given: saf.save_masks(tmp_path / "a.tif", SEEDS, **given)  # noqa: E731
-        fails_well(save, **{name: None})
-    for name in ("axes", "scale", "units", "names", "channel_axis", "min_pixels"):
-        fails_well(lambda **given: saf.region_table(SEEDS, IMAGE, **given), **{name: None})
-    for name in ("vectors", "labels", "names", "colors", "options"):
-        prototypes = lambda **given: saf.PrototypeSet(**({"vectors": np.eye(2)} | given))  # noqa: E731
-        fails_well(prototypes, **{name: None})
-
-
-def test_arguments_of_a_dictionary():
-    fixed = {"images": [RNG.random((12, 12))], "n_atoms": 2, "patch_size": 3}
-    for name in ("n_atoms", "patch_size", "s", "window", "channel_axis", "names"):
-        fails_well(lambda **given: saf.PatchDictionary.learn(**(fixed | given)), **{name: 0})

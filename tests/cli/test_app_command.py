@@ -48,7 +48,7 @@ def test_what_is_wrong_is_said_with_what_mends_it(cli, quick, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "version", "remedy"),
-    [("pyqt6", "6.5.0", ">=6.7"), ("napari", "0.8.0", ">=0.9.1"), ("zarr", "", ">=3.1.5")],
+    [("napari", "0.8.0", ">=0.9.1"), ("zarr", "", ">=3.1.5")],
 )
 def test_a_version_that_is_too_old_or_missing_is_said(
     cli, quick, monkeypatch, name, version, remedy
@@ -60,15 +60,6 @@ def test_a_version_that_is_too_old_or_missing_is_said(
     assert check.remedy.startswith(f'pip install "{name}') and remedy in check.remedy
 
 
-def test_the_binding_decides_which_napari_is_needed(monkeypatch):
-    versions = {"napari": "0.10.1", "pyqt5": "5.15.11"}
-    real = _about._version
-    monkeypatch.setattr(_about, "_version", lambda name: versions.get(name) or real(name))
-    assert not list(_about._check_versions("pyqt6"))
-    (check,) = _about._check_versions("pyqt5")
-    assert check.remedy == 'pip install "napari<0.10"'
-
-
 @pytest.mark.gui
 def test_weights_that_cannot_be_loaded_are_said(monkeypatch, tmp_path):
     from napari_saf._gui import settings
@@ -78,13 +69,6 @@ def test_weights_that_cannot_be_loaded_are_said(monkeypatch, tmp_path):
     monkeypatch.setattr(settings, "current_settings", lambda: named)
     (check,) = _about._check_weights()
     assert "none.safetensors" in check.state and "preferences" in check.remedy
-
-
-def test_without_a_screen_nothing_is_wrong(cli, monkeypatch):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert [check.remedy for check in _about._check_opengl()] == [""]
 
 
 def test_a_driver_that_does_not_answer_is_said(quick, monkeypatch):

@@ -229,15 +229,6 @@ def test_not_enough_memory_is_told_before_the_run(fails, monkeypatch):
     assert fails("segment a.npy -o m.tif").is_error("not enough memory", "0.0 MiB are free")
 
 
-def test_no_disk_space(fails, monkeypatch):
-    def full(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tifffile.TiffWriter.write", full)
-    outcome = fails("segment a.npy -o m.tif --max-labels 2")
-    assert outcome.is_error("m.tif", "No space left on device")
-
-
 def test_fewer_values_than_labels_is_said_and_goes_on(cli, tmp_path):
     np.save(tmp_path / "a.npy", np.repeat(np.uint8([[0, 1]]), 4, axis=1).repeat(8, axis=0))
     plain = ("--features", "intensity", "--weights", "uniform", "--window", "1")

@@ -68,13 +68,12 @@ def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
         assert changed == {name for name in before[0] if name.startswith("1.")}
 
 
-@pytest.mark.parametrize("seconds", [10**9, 2 * 10**9])
-def test_an_image_that_was_changed_is_labelled_again(cli, picture, seconds):
-    """By one that is newer than its mask, or older."""
+def test_an_image_that_was_changed_is_labelled_again(cli, picture):
+    """By one that is older than its mask, too."""
     run = ("segment", picture("a.png"), "-o", "m.npy", *FEW)
     assert cli(*run).code == 0
     picture("a.png", seed=5)
-    os.utime("a.png", (seconds, seconds))
+    os.utime("a.png", (10**9, 10**9))
     outcome = cli(*run)
     assert outcome.code == 0 and "done before" not in outcome.out
     assert summary(cli(*run)) == ("1 done before", [])
@@ -90,9 +89,7 @@ def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, tmp_path
     assert content(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize(
-    "option", [("--mask", "finite"), ("--mask", "inside.npy"), ("--no-data", "60")]
-)
+@pytest.mark.parametrize("option", [("--mask", "inside.npy"), ("--no-data", "60")])
 def test_other_pixels_without_labels_are_another_run(cli, picture, option):
     np.save("inside.npy", np.eye(12, 16))
     run = ("segment", picture("a.npy"), "-o", "m.npy", *FEW)
@@ -118,7 +115,7 @@ def test_an_image_that_changes_while_it_is_labelled_is_labelled_again(cli, pictu
     assert summary(cli(*run)) == ("1 done before", [])
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".tif", ".png", ".ome.zarr"])
+@pytest.mark.parametrize("suffix", [".tif", ".ome.zarr"])
 def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix):
     path, mask = picture("a.png"), tmp_path / f"m{suffix}"
     run = ("segment", path, "-o", mask.name, "--max-labels", "2")
@@ -169,34 +166,29 @@ def test_masks_of_other_settings_stay(cli, folder, tmp_path, first, others):
     assert summary(cli(*run, *others[0])) == ("3 done before", [])
 
 
-def test_bad_images_are_named_at_the_end(cli, folder, tmp_path):
-    (folder / "0.png").write_bytes(b"no image")
-    np.save(folder / "flat.npy", np.zeros((8, 9)))
-    run = ("segment", folder, "-o", "out", *FEW)
-    for state in ("2 labelled, 2 failed", "2 done before, 2 failed"):
-        outcome = cli(*run)
-        assert outcome.code == 1
-        words, failed = summary(outcome)
-        assert words == state
-        assert sorted(failed) == [f"failed: {folder / name}" for name in ("0.png", "flat.npy")]
-        errors = outcome.err.splitlines()
-        assert len(errors) == 2 and all(e.startswith("napari-saf: error: ") for e in errors)
-    assert len(os.listdir("out")) == 4
-
-
-@pytest.mark.parametrize("fault", [AssertionError("odd"), RecursionError("deep"), MemoryError()])
-def test_whatever_is_raised_for_an_image_the_others_are_labelled(cli, folder, monkeypatch, fault):
+def test_bad_images_are_named_at_the_end(cli, folder, monkeypatch):
+    """Whatever is raised for them, the others are labelled."""
     real = Companions.read_image
 
     def fail_at_one(companions, path):
         if path.name == "1.png":
-            raise fault
+            raise MemoryError
         return real(companions, path)
 
     monkeypatch.setattr(Companions, "read_image", fail_at_one)
-    outcome = cli("segment", folder, "-o", "out", *FEW)
-    assert (outcome.code, summary(outcome)[0]) == (1, "2 labelled, 1 failed")
-    assert "Traceback" not in outcome.err
+    (folder / "0.png").write_bytes(b"no image")
+    np.save(folder / "flat.npy", np.zeros((8, 9)))
+    run = ("segment", folder, "-o", "out", *FEW)
+    for state in ("1 labelled, 3 failed", "1 done before, 3 failed"):
+        outcome = cli(*run)
+        assert outcome.code == 1
+        words, failed = summary(outcome)
+        assert words == state
+        names = ("0.png", "1.png", "flat.npy")
+        assert sorted(failed) == [f"failed: {folder / name}" for name in names]
+        errors = outcome.err.splitlines()
+        assert len(errors) == 3 and all(e.startswith("napari-saf: error: ") for e in errors)
+    assert len(os.listdir("out")) == 2
 
 
 def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch):
@@ -212,9 +204,8 @@ def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch
 
 @FORKED
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("SIGKILL", marks=pytest.mark.exhaustive), "SIGINT"])
-def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_same(
-    tmp_path, name, cli
+def test_processes_that_are_interrupted_leave_no_broken_file_and_one_goes_on_to_the_same(
+    tmp_path, cli
 ):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -225,12 +216,11 @@ def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_sa
     command = Command(*arguments, "--jobs", "2", folder=tmp_path)
     assert command.out.readline()
     below = psutil.Process(command.process.pid).children(recursive=True)
-    for one in below if name == "SIGINT" else ():  # as a terminal does
+    for one in below:  # as a terminal does
         one.send_signal(signal.SIGINT)
-    os.kill(command.process.pid, getattr(signal, name))
+    os.kill(command.process.pid, signal.SIGINT)
     code, _, err = command.wait()
-    assert "Traceback" not in err
-    assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
+    assert "Traceback" not in err and code == 130
     _, alive = psutil.wait_procs(below, timeout=120)
     assert not alive
     out = tmp_path / "out"
@@ -239,8 +229,7 @@ def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_sa
     for path in masks:
         assert read_labels(path).array.shape == (24, 32)
         load_recipe(path.with_name(f"{path.name.partition('.')[0]}.recipe.json"))
-    if name == "SIGINT":
-        assert not list(out.glob(".*"))
+    assert not list(out.glob(".*"))
     before = {path: path.stat().st_mtime_ns for path in masks}
     again = cli(*arguments)
     words = f"{4 - len(masks)} labelled, {len(masks)} done before, 1 failed"
@@ -262,19 +251,16 @@ def hidden(folder):
 
 @FORKED
 @pytest.mark.parametrize(
-    ("n_renamed", "extra"),
+    ("n_renamed", "is_removed"),
     [
-        *((n_renamed, ()) for n_renamed in (0, 1)),  # hidden recipe, mask, recipe, ...
-        *(pytest.param(n, (), marks=pytest.mark.exhaustive) for n in (2, 3, 4)),
-        *(pytest.param(n, ("--together",), marks=pytest.mark.exhaustive) for n in (1, 3)),
-        (1, ("masks are removed",)),
+        (1, True),  # hidden recipe, mask, recipe, ...
+        *(pytest.param(n, False, marks=pytest.mark.exhaustive) for n in (0, 1, 2, 3)),
     ],
 )
 def test_killed_while_images_that_have_changed_are_labelled_again(
-    cli, folder, tmp_path, n_renamed, extra
+    cli, folder, tmp_path, n_renamed, is_removed
 ):
-    is_removed = "masks are removed" in extra
-    run = ("segment", str(folder), "-o", "out", *FEW, *(() if is_removed else extra))
+    run = ("segment", str(folder), "-o", "out", *FEW)
     assert cli(*run).code == 0
     for k in range(3):
         iio.imwrite(folder / f"{k}.png", iio.imread(folder / f"{k}.png").T)

@@ -2,7 +2,6 @@ import os
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import napari_saf as saf
 from napari_saf.io import number_regions, read_image, read_labels, read_mask, save_masks
@@ -27,17 +26,6 @@ def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labell
         assert float(row["intensity_mean"]) == pytest.approx(values.mean())
         assert int(row["pixels"]) == values.size
     assert cli(run).is_error("--overwrite") and cli(run, "--overwrite").code == 0
-
-
-@pytest.mark.parametrize(
-    "words", [["--scale", "0"], ["--scale", "1,2,3"], ["--image", "other.npy"]], ids=" ".join
-)
-def test_what_does_not_fit_leaves_no_folder(cli, tmp_path, words):
-    np.save("other.npy", np.zeros((4, 4)))
-    save_masks("m.tif", np.ones((9, 9), int))
-    outcome = cli("export m.tif -o out", *words)
-    assert outcome.is_error("expected") and "array" not in outcome.err + outcome.out
-    assert "float64" not in outcome.err and not (tmp_path / "out").exists()
 
 
 def test_everything_at_once(cli, rows, labelled, read_recipe):
@@ -81,53 +69,13 @@ def test_numbered_regions_go_with_the_rows_of_the_table(cli, rows):
     assert table == [("1", "1", "3"), ("3", "2", "3")]
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
 def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
     assert cli(f"export m.tif -o out --image a.png --prototypes {suffix}").code == 0
     run = f"segment a.png -o n.tif --method af --prototypes out/m.prototypes{suffix}"
     assert cli(run).code == 0
     same = read_labels("m.tif").array == read_labels("n.tif").array
     assert same.mean() > 0.97
-
-
-def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
-    """Both labels are dark and bright in places; their means are alike."""
-    image = np.kron([[10, 110, 60, 160], [160, 60, 110, 10]], np.ones((8, 8))).astype(np.uint8)
-    truth = np.kron([[3, 1, 1, 3], [3, 1, 1, 3]], np.ones((8, 8))).astype(np.uint8)
-    Image.fromarray(image).save("a.png")
-    Image.fromarray(image[:, ::-1].copy()).save("b.png")
-    np.save("m.npy", truth)
-    more = "--per-label 4 --name 3=edge"
-    assert cli(f"export m.npy -o out --image a.png --prototypes .json {more}").code == 0
-    assert cli("segment b.png -o n.tif --prototypes out/m.prototypes.json").code == 0
-    assert (read_labels("n.tif").array == truth[:, ::-1]).mean() > 0.97
-
-
-def test_slices_are_not_mixed_at_a_reduced_size(cli):
-    stack = np.full((4, 60, 60), 0.2)
-    stack[1::2] = 0.8
-    problem = saf.Problem.from_image(
-        stack, window=(1, 5, 5), max_side=20, features="intensity", weights="uniform"
-    )
-    saf.save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
-    np.save("z.npy", stack)
-    np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
-    assert cli("export", "m.npy", "-o", "o", "--image", "z.npy", "--prototypes", ".json").code == 0
-    found = saf.load_prototypes("o/m.prototypes.json")
-    np.testing.assert_allclose(found.vectors.ravel(), [0, 1], atol=1e-3)
-    assert found.options == problem.options
-
-
-@pytest.mark.parametrize("n_channels", [3, 4])
-def test_the_alpha_of_images_is_no_feature_of_prototypes(cli, n_channels):
-    image = np.zeros((8, 9, n_channels), np.uint8)
-    image[:, 4:, 0], image[..., 3:] = 200, 255
-    Image.fromarray(image).save("a.png")
-    np.save("m.npy", 1 + (image[..., 0] > 0).astype(np.uint8))
-    assert cli("export", "m.npy", "-o", "o", "--image", "a.png", "--prototypes", ".json").code == 0
-    found = saf.load_prototypes("o/m.prototypes.json")
-    assert found.vectors.shape == (2, 4)  # colour and texture
-    assert found.options.channel_axis is None
 
 
 def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli, rows):

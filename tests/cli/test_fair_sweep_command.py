@@ -33,14 +33,13 @@ def test_several_images_give_a_table_and_a_plot_grouped_by_image(cli, picture, r
         assert float(row["balance"]) == pytest.approx(point.balance, rel=1e-4)
 
 
-@pytest.mark.parametrize(("given", "weights"), [("none", 10), ("5,0,5", 2)])
-def test_masks_of_every_weight_are_saved_when_asked(cli, images, rows, given, weights):
-    """Of those of the method without any; of one that is given twice once."""
-    run = ("fair-sweep", *images, "-o", "out", *FEW, "--weights", given, "--masks")
+def test_masks_of_every_weight_are_saved_when_asked(cli, images, rows):
+    """Of one that is given twice once."""
+    run = ("fair-sweep", *images, "-o", "out", *FEW, "--weights", "5,0,5", "--masks")
     assert cli(*run).code == 0
-    assert len(rows("out/fair_sweep.csv")) == weights
+    assert len(rows("out/fair_sweep.csv")) == 2
     masks = {name for name in os.listdir("out") if name.endswith(".tif")}
-    assert masks == {f"{stem}-{k}.labels.tif" for stem in "ab" for k in range(weights)}
+    assert masks == {f"{stem}-{k}.labels.tif" for stem in "ab" for k in range(2)}
     assert read_image("out/a-1.labels.tif").array.shape == (12, 16)
 
 

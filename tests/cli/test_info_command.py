@@ -124,15 +124,3 @@ def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
     alone = [pandas.read_csv(tmp_path / f"p.cells.objects/A-{k}-0.csv") for k in (1, 2)]
     assert table["pixels"].tolist() == pandas.concat(alone)["pixels"].tolist()
     assert "2 images: 2 done before" in cli(*run, "--object-smallest", "5").out
-
-
-def test_pixels_without_data_of_a_colour_image_get_no_label_within_a_mask_either(cli, picture):
-    array = np.stack([np.load(picture("a.npy", (40, 60)))] * 3, axis=-1)
-    array[:10] = 0
-    array[20, 20, 0] = 0  # a colour
-    tifffile.imwrite("c.tif", array, photometric="rgb")
-    np.save("mask.npy", np.pad(np.ones((40, 50), np.uint8), ((0, 0), (10, 0))))
-    run = ("segment", "c.tif", "--no-data", "0", "--mask", "mask.npy", "--max-labels", "2")
-    assert cli(*run, "-o", "c.labels.tif").code == 0
-    labels = read_labels("c.labels.tif").array
-    assert not labels[:10].any() and not labels[:, :10].any() and labels[10:, 10:].all()

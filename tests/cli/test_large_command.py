@@ -36,14 +36,6 @@ def test_an_image_is_labelled_in_tiles_and_not_again(cli, scan):
     assert cli(*run[:-1], "contrast", "--overwrite").code == 0
 
 
-@pytest.mark.parametrize("out", ["m.tif", "m.ome.zarr --tile 32"])
-def test_kinds_without_objects_are_reported(cli, scan, out):
-    kinds = ("--objects", "--object-kinds", "1,99")
-    outcome = cli("segment", scan, "-o", *out.split(), *kinds, *PLAIN)
-    assert outcome.code == 0 and "expected labels with objects" in outcome.err
-    assert "got 99" in outcome.err
-
-
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(cli, scan, tmp_path):
     outcome = cli("segment", scan, "-o", "m.ome.zarr", "--dry-run", *PLAIN)
     assert outcome.code == 0
@@ -87,17 +79,6 @@ def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
     assert outcome.is_error("is there already") and set(os.listdir("out")) == made
 
 
-def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, scan, tmp_path):
-    more = ("--objects", "--object-smallest", "5", "--regions", "--probabilities", ".ome.zarr")
-    run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN, *more)
-    assert "2 regions, 9 tiles" in cli(*run).out
-    names = ("m.ome.zarr", "m.kinds.ome.zarr", "m.objects.ome.zarr", "m.objects.csv")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "a.zarr", *names, "m.probabilities.ome.zarr",
-    }  # fmt: skip
-    assert "1 done before" in cli(*run).out
-
-
 def test_what_is_labelled_within_an_image_stays_there(cli, picture, tmp_path):
     write_ome_zarr("a.ome.zarr", np.load(picture("a.npy", (70, 90))))
     out = tmp_path / "a.ome.zarr" / "labels" / "cells"
@@ -133,6 +114,24 @@ def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
     address = "tcp://127.0.0.1:9"
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", "--scheduler", address)
     assert cli(*run).is_error(address, "no dask scheduler")
+
+
+@pytest.mark.slow
+def test_workers_of_a_scheduler_do_tiles_and_folders(cli, scan, picture, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    settings = {"processes": False, "protocol": "tcp", "dashboard_address": ":0"}
+    run = ("segment", scan, "--tile", "32", *PLAIN)
+    assert cli(*run, "-o", "e.ome.zarr").code == 0
+    picture("in/a.png")
+    (tmp_path / "in" / "broken.png").write_bytes(b"no picture")
+    with distributed.LocalCluster(n_workers=1, **settings) as cluster:
+        there = ("--scheduler", cluster.scheduler_address)
+        outcome = cli(*run, "-o", "m.ome.zarr", *there)
+        assert "9 tiles" in outcome.out and "dashboard: http" in outcome.out, outcome.err
+        outcome = cli("segment", "in", *PLAIN, "-o", "shared", *there)
+    assert outcome.code == 1 and "broken.png" in outcome.err and "1 labelled" in outcome.out
+    expected, labels = (read_mask(name).labels for name in ("e.ome.zarr", "m.ome.zarr"))
+    np.testing.assert_array_equal(labels, expected)
 
 
 def test_an_image_behind_a_url(cli, scan, tmp_path):

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from processes import Command, wait_instead_of
 
-import napari_saf as saf
-
 COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
 
 
@@ -75,23 +73,6 @@ def test_a_terminal_sees_progress(tmp_path):
     code, out, _ = command.wait()
     assert code == 0 and out.startswith("m.npy: ")
     assert b"a.npy" in seen and b"labels, t =" in seen
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are text there")
-def test_names_of_files_may_be_no_text_and_no_window_is_loaded(tmp_path):
-    name = os.fsdecode(b"b\xfc.npy")
-    image = np.random.default_rng(0).integers(0, 255, (24, 30), dtype=np.uint8)
-    np.save(tmp_path / name, image)
-    saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save(tmp_path / "words.safetensors")
-    for command, words in (
-        (("segment", name, "-o", "out", "--max-labels", "2"), "1 done before"),
-        (("dictionary", "apply", "words.safetensors", name, "-o", "applied"), "1 done before"),
-        (("compare", name, "-o", "compared.png", "--overwrite"), "compared.png"),
-    ):
-        for _ in range(2):
-            code, out, errors = Command(*command, folder=tmp_path).wait()
-            assert (code, errors) == (0, "")
-        assert words in out
 
 
 @FORKED

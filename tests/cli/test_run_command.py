@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import InvalidInput
 from napari_saf.io import read_labels
 from napari_saf.pipeline import Pipeline
 from napari_saf.project import FileReference, Project, as_model, content_digest, save_project
@@ -36,14 +36,9 @@ def learned(request, tmp_path):
         path = tmp_path / "atoms.safetensors"
         found.save(path)
         return found, path, lambda image: found.apply(image, window=5).labels
-    taught = taught_by_strokes()
-    if kind == "strokes":
-        project = Project(recipes={"from strokes": taught})
-        path = save_project(tmp_path / "work.napari-saf", project)
-        return project, path, lambda image: project.recipe.run(image).labels
-    path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.prototypes)
-    found = taught.prototypes
-    return found, path, lambda image: saf.Pipeline.from_prototypes(found).run(image).labels
+    project = Project(recipes={"from strokes": taught_by_strokes()})
+    path = save_project(tmp_path / "work.napari-saf", project)
+    return project, path, lambda image: project.recipe.run(image).labels
 
 
 @pytest.fixture
@@ -55,7 +50,7 @@ def images(tmp_path):
     return own
 
 
-@pytest.mark.parametrize("learned", ["prototypes", "dictionary"], indirect=True)
+@pytest.mark.parametrize("learned", ["dictionary"], indirect=True)
 def test_run_and_python_label_alike_from_an_object_and_from_its_file(
     cli, learned, images, tmp_path
 ):
@@ -74,7 +69,7 @@ def test_run_and_python_label_alike_from_an_object_and_from_its_file(
     assert "3 done before" in cli("run", path, "images", "-o", "object").out
 
 
-@pytest.mark.parametrize("learned", ["strokes", "prototypes"], indirect=True)
+@pytest.mark.parametrize("learned", ["strokes"], indirect=True)
 @pytest.mark.parametrize("scaling", [True, False])
 def test_the_scaling_is_the_same_by_every_way(cli, learned, images, tmp_path, scaling):
     given, path, _ = learned
@@ -125,28 +120,11 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     assert cli("run", path, "images", "-o", "again").is_error("atoms")
 
 
-@pytest.mark.parametrize("learned", ["strokes"], indirect=True)
-def test_a_large_image_is_labelled_in_tiles(cli, images, learned):
-    _, path, label = learned
-    run = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
-    assert run.code == 0 and "tiles" in run.out
-    whole = label(images["a"])
-    assert (read_labels("a.ome.zarr").array == whole).mean() > 0.95
-    every = cli("run", path, "images", "-o", "out", "--tile", "16")
-    assert every.code == 0 and "a.labels.ome.zarr" in every.out
-
-
-@pytest.mark.parametrize(
-    "name", ["array.npy", "list.json", "missing.json", "missing.napari-saf", "empty.napari-saf"]
-)
-def test_what_was_not_learned_is_refused(cli, images, tmp_path, name):
+def test_what_was_not_learned_is_refused(cli, images, tmp_path):
     save_project(tmp_path / "empty.napari-saf", Project())
-    np.save("array.npy", np.zeros(3))
     (tmp_path / "list.json").write_text("[1]")
-    assert cli("run", name, "images", "-o", "out").is_error(name)
-    if not name.startswith("empty"):
-        with pytest.raises(FormatError, match=name):
-            as_model(name)
+    for name in ("empty.napari-saf", "list.json", "missing.json"):
+        assert cli("run", name, "images", "-o", "out").is_error(name)
     with pytest.raises(InvalidInput, match="learned"):
         as_model(3)
     assert not (tmp_path / "out").exists()

@@ -38,8 +38,7 @@ def test_borders_move_and_names_colours_and_scale_stay(cli, files):
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        (["--reach", 2], {"reach": 2}),
-        (["--strength", 0], {"strength": 0}),
+        (["--reach", 2, "--strength", 0], {"reach": 2, "strength": 0}),
         (["--mask", "labels"], {"mask": True}),
         (["--mask", "inside.png"], {"mask": True}),
     ],

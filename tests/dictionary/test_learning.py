@@ -1,16 +1,15 @@
 """Laws of learning a patch dictionary."""
 
 import dataclasses
-import functools
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from dictionary_cases import fitted, slow_distance, turned
+from dictionary_cases import fitted, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._sample import ImagePatches, sketch, update_atoms
+from napari_saf.dictionary._sample import update_atoms
 from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
@@ -99,20 +98,7 @@ def test_snapshots_have_live_labels_and_atoms():
         _ = snapshots[0].labels
 
 
-@pytest.mark.parametrize(
-    ("image", "axis"),
-    [
-        (texture(20, 24), None),
-        (np.stack([texture(20, 24)] * 3, axis=-1), None),
-        (np.stack([texture(20, 24)] * 2), 0),
-    ],
-)
-def test_one_image_is_learned_from_like_a_list_of_one(image, axis):
-    learn = functools.partial(saf.PatchDictionary.learn, channel_axis=axis, **QUICK)
-    np.testing.assert_array_equal(learn(image).atoms, learn([image]).atoms)
-
-
-@pytest.mark.parametrize("calls", [0, 1, 4, 10, 30])
+@pytest.mark.parametrize("calls", [0, 10])
 def test_a_cancelled_run_leaves_a_dictionary(calls):
     count = itertools.count()
     steps = saf.PatchDictionary.iterate(
@@ -124,23 +110,11 @@ def test_a_cancelled_run_leaves_a_dictionary(calls):
     assert result.labels[0].shape == (40, 48)
 
 
-def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon():
-    told = []
-    method = saf.PatchDictionaryLearning(n_atoms=8, patch_size=5, epsilon=100.0)
-    steps = method.iterate(saf.Problem.from_image(texture(), **PLAIN), cancelled=lambda: bool(told))
-    next(steps)
-    told.append(True)
-    result = run_to_end(steps)
-    assert result.status is saf.Status.CANCELLED
-    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
-def test_colour_and_any_s(s):
+def test_colour_and_any_s():
     image = np.stack([texture(), texture(seed=1), texture(seed=2)], axis=-1)
-    dictionary = saf.PatchDictionary.learn([image], s=s, **QUICK)
+    dictionary = saf.PatchDictionary.learn([image], s=0.5, **QUICK)
     assert dictionary.atoms.shape[1:] == (5, 5, 3)
-    assert dictionary.s == s
+    assert dictionary.s == 0.5
 
 
 @pytest.mark.parametrize("any_contrast", [False, True])
@@ -177,47 +151,10 @@ def test_one_update_of_the_atoms_agrees_with_its_formula(any_contrast):
         np.testing.assert_allclose(atom, expected, rtol=1e-6)
 
 
-def test_landmark_distances_are_symmetric_patch_distances():
-    image = np.random.default_rng(0).random((9, 10, 2))
-    patches = ImagePatches(torch.from_numpy(image.reshape(-1, 2)), [(9, 10)], 3, 3)
-    blocks, nodes = patches.draw(4, np.random.default_rng(1))
-    found = patches.distances(blocks, lambda: False)
-    expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
-    np.testing.assert_allclose(found.numpy().reshape(7, 8, 4), expected, rtol=1e-4, atol=1e-5)
-    at_landmarks = found[nodes].numpy()
-    np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
-
-
-def test_drawn_nodes_have_whole_windows_and_differ():
-    patches = ImagePatches(torch.rand(9 * 11 + 8 * 8, 1), [(9, 11), (8, 8)], 3, 3)
-    blocks, nodes = patches.draw(10_000, np.random.default_rng(0))
-    first = nodes < 7 * 9
-    assert [len(nodes[first].unique()), len(nodes[~first].unique())] == [5 * 7, 4 * 4]
-    assert blocks.shape == (5 * 7 + 4 * 4, 1, 5, 5)
-    expected = patches.fields[0].blocks(nodes[first])
-    torch.testing.assert_close(blocks[first][..., 1:-1, 1:-1], expected)
-
-
-def test_the_sketch_is_the_positive_part():
-    """Exact for a kernel without negative eigenvalues; never indefinite for any other."""
-    points = torch.rand(12, 2, dtype=torch.float64)
-    good = torch.exp(-torch.cdist(points, points).square())
-    basis = sketch(good, good)
-    torch.testing.assert_close(basis @ basis.T, good, rtol=1e-4, atol=1e-4)
-    bad = torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]], dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(bad)
-    assert values[0] < 0
-    kept = values > -values[0]
-    positive = vectors[:, kept] * values[kept] @ vectors[:, kept].T
-    basis = sketch(bad, bad)
-    torch.testing.assert_close(basis @ basis.T, positive)
-
-
 @pytest.mark.parametrize(
     ("images", "options", "words"),
     [
         ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 4}, "odd number from 3 to 31, got 4"),
-        ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 33}, "at most 31"),
         ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 11}, "sides of the image, 9 x 9"),
         ([np.zeros((9, 9)) + np.arange(9)], {"shift_window": 2}, "odd"),
         ([np.zeros((9, 9))], {}, "differing"),
@@ -245,7 +182,7 @@ def colourful():
     return (255 * image.clip(0, 1)).astype(np.uint8)
 
 
-@pytest.mark.parametrize("features", ["lab", "texture", "patterns"])
+@pytest.mark.parametrize("features", ["lab", "patterns"])
 def test_atoms_of_features_rebuild_the_colours_of_images(features, tmp_path):
     image = colourful()
     dictionary = saf.PatchDictionary.learn(image, features=features, **QUICK)
@@ -259,13 +196,6 @@ def test_atoms_of_features_rebuild_the_colours_of_images(features, tmp_path):
     assert found.psnr > 1 - 10 * np.log10(flat.var(axis=0).mean())
     alike = np.rot90(found.labels)[8:-8, 8:-8] == turned_.labels[8:-8, 8:-8]
     assert alike.mean() > 0.95
-
-
-def test_grey_images_have_atoms_of_texture():
-    dictionary = saf.PatchDictionary.learn(texture(), features="texture", **QUICK)
-    found = dictionary.apply(texture(seed=3))
-    assert dictionary.atoms.shape[3] == 2 and dictionary.n_channels == 1
-    assert found.reconstruction.shape == (40, 48) and found.psnr > 10
 
 
 @pytest.mark.parametrize(

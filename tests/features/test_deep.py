@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -37,6 +36,7 @@ def deep_of(extractor, image):
 def test_a_pixel_has_colour_and_components(deep, image, no_socket):
     found = deep.features(image[:90, :101])
     assert found.shape == (90, 101, 3 + 8)
+    np.testing.assert_array_equal(found[..., :3], FEATURES["lab"]().features(image[:90, :101]))
     assert np.isfinite(found).all()
     # as much variance as a uniform variable in [0, 1]
     fitted = deep.fitted([(image, None, None)])
@@ -107,27 +107,6 @@ def test_layers_that_are_chosen_are_those_of_the_network(deep, image):
     assert np.abs(raw[1, 2][..., : sizes[0]] - raw[1, 2][..., -sizes[0] :]).mean() > 1e-3
 
 
-def test_perceived_colour_stands_beside_deep_features_and_weighs_about_as_much(deep, image):
-    found = deep.features(image)
-    np.testing.assert_array_equal(found[..., :3], FEATURES["lab"]().features(image))
-
-
-def test_what_windows_do_not_share_is_seen_by_overlap(deep, image):
-    """Features inside of a window do not jump where the next one begins."""
-    own = dataclasses.replace(deep, window=96, step=32).fitted([(image, None, None)])
-    alone = dataclasses.replace(own, window=32, step=32)
-    smooth = np.tile(np.linspace(0, 1, 192, dtype=np.float32)[:, None, None], (1, 192, 3))
-
-    def jump(extractor):
-        raw = extractor._raw(smooth[None], extractor.network())[0]
-        per_window = 32 // extractor.network().grid
-        steps = np.abs(np.diff(raw, axis=0)).mean(axis=(1, 2))[per_window:-per_window]
-        at_seams = np.arange(len(steps)) % per_window == per_window - 1
-        return steps[at_seams].mean() / steps[~at_seams].mean()
-
-    assert jump(own) < jump(alone)
-
-
 def test_features_shift_with_the_image_by_one_patch(weights):
     """A window for each patch, so that each sees the same whatever lies farther away."""
     scene = np.random.default_rng(1).random((176, 176, 3)).astype(np.float32)
@@ -135,14 +114,6 @@ def test_features_shift_with_the_image_by_one_patch(weights):
     fitted = deep.fitted([(scene, None, None)])
     before, after = deep_of(fitted, scene[:160]), deep_of(fitted, scene[16:])
     np.testing.assert_allclose(before[64:96, 48:128], after[48:80, 48:128], atol=1e-4)
-
-
-def test_convolutions_shift_by_their_stride_away_from_borders(weights):
-    scene = np.random.default_rng(1).random((336, 256, 3)).astype(np.float32)
-    deep = DeepFeatures(CONV, str(weights(CONV)), layers=(1,), n_components=4)
-    fitted = dataclasses.replace(deep, window=320 + 64, step=320).fitted([(scene, None, None)])
-    before, after = deep_of(fitted, scene[:320]), deep_of(fitted, scene[16:])
-    np.testing.assert_allclose(before[96:240, 80:-80], after[80:224, 80:-80], atol=1e-4)
 
 
 def test_a_part_at_a_multiple_of_the_stride_has_the_features_of_the_whole(weights):
@@ -216,39 +187,6 @@ def test_the_cache_gives_the_same_and_spares_the_network(deep, image, monkeypatc
         fitted.features(image[::-1].copy())
 
 
-def test_the_network_is_loaded_once_for_an_image(deep, image):
-    _network._load.cache_clear()
-    deep.features(image)
-    assert _network._load.cache_info().misses == 1
-
-
-def test_at_full_size_there_is_little_beside_the_features(deep, image):
-    image = np.tile(image, (4, 4, 1))
-    fitted = deep.fitted([(image, None, None)])
-    fitted.features(image[:8, :8])
-    tracemalloc.start()
-    found = fitted.features(image)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < 1.15 * found.nbytes
-
-
-def test_half_precision_gives_about_the_same_in_single(deep, image, monkeypatch):
-    """As on a graphics card: two windows at once, with the type that a processor has for it."""
-    deep = dataclasses.replace(deep, window=96, step=64)
-    fitted = deep.fitted([(image, None, None)])
-    whole = fitted._raw(image[None], fitted.network())
-    _network._load.cache_clear()
-    monkeypatch.setitem(_network._TYPES, "cpu", "bfloat16")
-    monkeypatch.setitem(_network._MOST_AT_ONCE, "cpu", 2)
-    network = fitted.network()
-    assert {one.dtype for one in network.model.parameters()} == {torch.bfloat16}
-    found = fitted._raw(image[None], network)
-    _network._load.cache_clear()
-    assert found.dtype == np.float32
-    assert np.abs(found - whole).mean() < 0.05 * np.abs(whole).mean()
-
-
 def test_what_is_kept_and_damaged_is_computed_again(deep, image):
     first = deep.features(image)
     for path in _deep.cache_folder().rglob("c/*"):
@@ -276,23 +214,9 @@ def _touch(key, time):
     os.utime(_deep.cache_folder() / f"{key}.zarr", (time, time))
 
 
-def test_deep_features_follow_edges_with_windows_by_contrast(deep):
-    image = np.zeros((96, 96, 3), np.float32)
-    image[:, 53:] = 1
-    image += np.random.default_rng(0).normal(0, 0.01, image.shape).astype(np.float32)
-    own = {"features": deep, "window": 13, "max_side": None, "scaling": (0, 1)}
-    plain, sharp = (
-        saf.Problem.from_image(image, weights=weights, **own).features.reshape(96, 96, -1)
-        for weights in ("uniform", "contrast")
-    )
-    across = [abs(f[:, 54, 3:] - f[:, 51, 3:]).mean() for f in (plain, sharp)]
-    assert across[1] > across[0]
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("none_such_net", "architecture: expected a name in timm"),
         ("hf-hub:timm/vit_small_patch14_dinov2", "architecture: expected a name in timm"),
         ("../test_vit", "architecture: expected a name in timm"),
     ],
@@ -316,13 +240,6 @@ def _refused(path, image, words, architecture=VIT, layers=None):
 def test_weights_of_another_architecture_are_refused(weights, image):
     _refused(weights(CONV), image, "expected weights of test_vit")
     _refused(weights(VIT), image, "expected weights of test_resnet", CONV)
-
-
-def test_weights_of_a_deeper_network_are_refused(weights, image, tmp_path):
-    state = safetensors.torch.load_file(weights(VIT))
-    more = {k.replace("blocks.5", "blocks.6"): v.clone() for k, v in state.items()}
-    safetensors.torch.save_file(state | more, tmp_path / "deeper.safetensors")
-    _refused(tmp_path / "deeper.safetensors", image, "has 'blocks.6")
 
 
 def _without(file, part, path):
@@ -372,7 +289,7 @@ def test_a_pickle_is_refused_and_not_executed(timm, tmp_path, image, suffix):
     _refused(path, image, "pickle")
 
 
-@pytest.mark.parametrize("n_bytes", [0, 5, 3000])
+@pytest.mark.parametrize("n_bytes", [0, 3000])
 def test_a_damaged_file_is_refused(weights, tmp_path, image, n_bytes):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(weights(VIT).read_bytes()[:n_bytes])
@@ -383,9 +300,7 @@ def test_a_damaged_file_is_refused(weights, tmp_path, image, n_bytes):
     ("changes", "words"),
     [
         ({"basis": "no base64!"}, "basis"),
-        ({"basis": "AAAA"}, "basis"),
         ({"basis": _deep._encoded(np.zeros((3, 5), np.float32))}, "basis: expected components of"),
-        ({"window": 64, "step": 0}, "step"),
         ({"window": 64, "step": 20}, "step"),
         ({"layers": [0.5]}, "layers"),
         ({"n_components": 0}, "n_components"),
@@ -412,9 +327,3 @@ def test_averages_are_those_of_the_features_and_need_no_network_again(deep, imag
     means = gaussian_filter(plain, (4, 4, 0))
     inner = np.s_[16:-16, 16:-16]
     assert np.abs(found[..., -8:] - means)[inner].max() < 0.1 * np.abs(means).max()
-
-
-def test_averaged_features_are_of_fine_stages(weights):
-    file = str(weights(CONV))
-    reductions = [DeepFeatures(CONV, file, around=x).network().reductions for x in (0.0, 8.0)]
-    assert max(reductions[1]) < max(reductions[0])

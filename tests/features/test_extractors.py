@@ -76,12 +76,6 @@ def test_named_features_take_any_number_of_channels_and_no_other_dtype_comes_out
         assert found.shape[:2] == (20, 24) and found.dtype == np.float32
 
 
-@pytest.mark.parametrize("name", ["multiscale", "position"])
-def test_what_hangs_on_the_whole_image_differs_in_parts(name, image):
-    extractor = FEATURES[name]()
-    assert abs(extractor.features(image[8:]) - extractor.features(image)[8:]).max() > 1e-3
-
-
 def test_a_part_that_knows_its_place_has_the_positions_of_the_whole(image):
     extractor = FEATURES["position"]()
     part = extractor.placed((8, 5), image.shape[:-1]).features(image[8:, 5:])
@@ -156,25 +150,6 @@ def test_patterns_keep_their_shares_where_the_image_is_turned_or_of_other_contra
     np.testing.assert_allclose(found, patterns_of(levels / 30 + 0.25), atol=0.05)
 
 
-def test_a_stripe_and_a_spot_have_other_patterns():
-    stripes = np.tile([0.2, 0.8], (40, 20))[..., None].astype(np.float32)
-    spots = stripes * 0 + 0.2
-    spots[::4, ::4] = 0.8
-    apart = abs(patterns_of(stripes) - patterns_of(spots)).sum(axis=-1)
-    assert apart.min() > 0.5
-
-
-def test_a_stack_has_the_patterns_of_its_planes(image):
-    stack = np.stack([image, image[::-1]])
-    found = patterns_of(stack, axes=(1, 2))
-    np.testing.assert_allclose(found[1], patterns_of(stack[1]), atol=1e-6)
-
-
-def test_an_extractor_without_parameters_is_its_name():
-    assert ImageOptions(features=FEATURES["lab"]()) == ImageOptions(features="lab")
-    assert ImageOptions(features="lab").to_plain()["features"] == "lab"
-
-
 def test_what_an_extractor_learned_goes_with_the_recipe(monkeypatch, image):
     monkeypatch.setitem(FEATURES, "bands", Bands)
     problem = saf.Problem.from_image(image, features=Bands(3), window=3, max_side=None)
@@ -206,7 +181,7 @@ def test_a_recipe_with_other_features_is_refused_by_name(monkeypatch, features, 
         ImageOptions.from_plain({"features": features})
 
 
-@pytest.mark.parametrize("width", [4.0, 8.0, 16.0, 32.0])
+@pytest.mark.parametrize("width", [4.0, 32.0])
 @pytest.mark.parametrize("lines", [1, 2**17])
 def test_wide_means_are_about_gaussian_whatever_is_averaged_at_once(width, lines, monkeypatch):
     monkeypatch.setattr(_image, "_LINES", lines)
@@ -217,11 +192,3 @@ def test_wide_means_are_about_gaussian_whatever_is_averaged_at_once(width, lines
     assert np.allclose(
         rows[:, 5], _image.average_around(image[:, 5], width, None, None)(image[:, 5])
     )
-
-
-def test_position_is_a_feature_in_units_of_the_longest_side():
-    image = np.random.default_rng(0).random((5, 9))
-    problem = saf.Problem.from_image(image, features="position", weights="uniform", max_side=None)
-    position = problem.features[:, -2:].reshape(5, 9, 2)
-    expected = 0.3 * np.array([4, 8]) / 9
-    np.testing.assert_allclose(position[4, 8] - position[0, 0], expected, rtol=1e-5)

@@ -80,54 +80,9 @@ def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypat
         np.testing.assert_allclose(own, plain, rtol=1e-3)
 
 
-def test_each_column_of_the_sketch_is_rounded_by_its_own_size(features):
-    """Columns of small eigenvalues are small: by one unit for all they would lose most digits."""
-    nodes = torch.from_numpy(features).float()
-    basis = saf.GaussianAffinity(sigma2=3, landmarks=30).bind(nodes, np.random.default_rng(0))
-    whole = torch.zeros(basis.shape)
-    for _ in basis.plus(torch.zeros_like(whole), torch.eye(basis.shape[1]), whole):
-        pass
-    sizes = whole.abs().amax(dim=0)
-    assert sizes.min() < sizes.max() / 10
-    planes, units = basis.take_planes()
-    errors = (planes.T * units - whole).abs().amax(dim=0)
-    assert (errors <= 1.6e-5 * sizes).all()
-
-
-@pytest.mark.parametrize(("dtype", "n_features"), [(np.float32, 1), (np.float64, 3)])
-def test_rows_are_not_shared_where_that_takes_longer(dtype, n_features):
-    features = np.random.default_rng(0).integers(3, size=(300, n_features)).astype(dtype)
-    affinity = saf.GaussianAffinity(sigma2=5.0)
-    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
-    assert [groups for _, _, groups in basis.blocks] == [None]
-
-
-@pytest.mark.parametrize("n_values", [5, 100, None])
-def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared):
-    features = np.random.default_rng(2).random((300, 2)).astype(np.float32)
-    if n_values:
-        features = features[np.random.default_rng(3).integers(n_values, size=300)]
-    affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
-    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
-    ((_, rows, groups),) = basis.blocks
-    row_indices = 0 if groups is None else 2  # numbers that say which row a node has
-    width = rows.numel() / 300 + row_indices
-    assert (groups is None) == (n_values is None)
-    expected, most = affinity.sketch_width(features, CPU, torch.float32)
-    assert expected == pytest.approx(width)
-    assert expected <= most
-
-
-def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):
-    affinity = saf.GaussianAffinity(landmarks=50)
-    moved = product(affinity, features + 1000, w)[0]
-    np.testing.assert_allclose(moved, product(affinity, features, w)[0], rtol=1e-5)
-
-
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_a_given_kernel_is_taken_as_it_is(features, w, make):
+def test_a_given_kernel_is_taken_as_it_is(features, w):
     kernel = exact_kernel(features) - 0.2
-    whole, quadratic = product(saf.KernelAffinity(make(kernel)), features, w)
+    whole, quadratic = product(saf.KernelAffinity(sparse.csr_array(kernel)), features, w)
     np.testing.assert_allclose(whole, kernel @ w, rtol=1e-10)
     np.testing.assert_allclose(quadratic, w.T @ kernel @ w, rtol=1e-10)
 
@@ -162,21 +117,12 @@ def test_there_are_no_more_leading_vectors_than_the_rank(features):
     assert np.isfinite(leading(nothing, features, 4)).all()
 
 
-def test_more_landmarks_than_nodes_are_all_nodes(features, w):
-    few = features[:20]
-    whole, _ = product(saf.GaussianAffinity(landmarks=100), few, w[:20])
-    np.testing.assert_allclose(whole, exact_kernel(few) @ w[:20], rtol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: saf.GaussianAffinity(sigma2=0), "sigma2"),
         (lambda: saf.GaussianAffinity(sigma2=np.nan), "sigma2"),
-        (lambda: saf.GaussianAffinity(landmarks=1), "landmarks"),
         (lambda: saf.GaussianAffinity(landmarks=2.5), "landmarks"),
         (lambda: saf.KernelAffinity(np.ones((2, 3))), "square"),
-        (lambda: saf.KernelAffinity(np.ones(2)), "square"),
         (lambda: saf.KernelAffinity([[0, 1], [2, 0]]), "symmetric"),
         (lambda: saf.KernelAffinity([[0, np.nan], [np.nan, 0]]), "finite"),
     ],
@@ -186,12 +132,9 @@ def test_bad_affinities_are_refused(make, said):
         make()
 
 
-@pytest.mark.parametrize("landmarks", [np.array([0, 300]), np.array([-1]), np.array([0.5, 2])])
-def test_landmarks_that_are_no_nodes_are_refused(features, w, landmarks):
-    with pytest.raises(saf.InvalidInput, match="node indices"):
-        product(saf.GaussianAffinity(landmarks=landmarks), features, w)
-
-
-def test_a_kernel_of_another_size_is_refused(features, w):
+def test_what_is_of_other_nodes_is_refused(features, w):
+    for landmarks in ([0, 300], [-1]):
+        with pytest.raises(saf.InvalidInput, match="node indices"):
+            product(saf.GaussianAffinity(landmarks=np.array(landmarks)), features, w)
     with pytest.raises(saf.InvalidInput, match="expected 300 nodes"):
         product(saf.KernelAffinity(np.eye(7)), features, w)

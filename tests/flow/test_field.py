@@ -81,10 +81,9 @@ def advance(field, v, n_steps=N_STEPS):
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("window", [3, 7])
 @pytest.mark.parametrize(("s", "gradient"), [(0.0, gradient_s0), (1.0, gradient_s1)])
-def test_self_assignment_flow_takes_the_steps_of_the_paper(image, s, gradient, window, dtype):
-    features = image.reshape(-1, 3)
+def test_self_assignment_flow_takes_the_steps_of_the_paper(image, s, gradient, dtype):
+    features, window = image.reshape(-1, 3), 3
     square = ((features[:, None] - features) ** 2).sum(axis=-1)
     kernel = np.exp(-square / 0.1)
     start, v = start_of(features)
@@ -104,9 +103,8 @@ def test_self_assignment_flow_takes_the_steps_of_the_paper(image, s, gradient, w
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("window", [3, 7])
-def test_assignment_flow_takes_the_steps_of_the_paper(image, window, dtype):
-    features = image.reshape(-1, 3)
+def test_assignment_flow_takes_the_steps_of_the_paper(image, dtype):
+    features, window = image.reshape(-1, 3), 7
     prototypes = features[[0, 50, 130, 300, 17]]
     table = np.linalg.norm(features[:, None] - prototypes, axis=-1)
     start = np.full(table.shape, 1 / N_LABELS)

@@ -68,17 +68,11 @@ def grid(shape, window, *, masked=False, weighted=False, contrast=0):
 
 CASES = {
     "2-D": (grid((70, 90), 3), None),
-    "2-D, self": (grid((70, 90), 3), 0.0),
     "wide, s = 1/2": (grid((70, 90), (21, 5)), 0.5),
-    "2-D, s = 1": (grid((70, 90), 3), 1.0),
-    "3-D": (grid((9, 20, 30), (3, 5, 1)), None),
     "3-D, self": (grid((9, 20, 30), 5), 0.0),
-    "mask": (grid((70, 90), 5, masked=True), None),
     "3-D, mask": (grid((9, 20, 30), 3, masked=True), 0.0),
-    "weights": (grid((70, 90), 7, weighted=True), 0.0),
     "3-D, weights": (grid((9, 20, 30), 3, weighted=True), None),
-    "weights, mask": (grid((70, 90), 5, masked=True, weighted=True), None),
-    "contrast": (grid((70, 90), 7, contrast=1), 0.0),
+    "weights, mask": (grid((70, 90), 5, masked=True, weighted=True), 1.0),
     "contrast, stride, mask": (grid((70, 90), (13, 9), masked=True, contrast=2), None),
     "3-D, contrast": (grid((9, 20, 30), (3, 5, 3), contrast=1), None),
     "line": (grid((5000,), 9), None),
@@ -121,11 +115,8 @@ def test_kernels_step_as_torch_does(case):
 
 
 EXTREMES = {
-    "a row": ((1, 15), 9),
     "a column": ((15, 1), 9),
-    "a window as high as the image": ((5, 7), 5),
     "a long window": ((9, 4), (7, 1)),
-    "flat": ((3, 4, 9), (3, 3, 7)),
     "deep": ((7, 3, 3), (7, 1, 3)),
     "some voxels": ((1, 3, 4), 3),
 }
@@ -201,15 +192,6 @@ def test_a_step_that_is_cancelled_leaves_the_state_as_it_was():
     with pytest.raises(Cancelled):
         run.advance()
     assert torch.equal(run.v, before)
-
-
-def test_a_whole_run_by_kernels_has_the_labels_of_torch(monkeypatch):
-    image = np.random.default_rng(0).random((60, 80, 3)).astype(np.float32)
-    problem = saf.Problem.from_image(image, window=5, weights="uniform", max_side=None)
-    method = saf.SelfAssignmentFlow(max_labels=6)
-    result = method.run(problem)
-    monkeypatch.setattr(_fused, "kernels", lambda: None)
-    assert (result.labels == method.run(problem).labels).mean() > 0.99
 
 
 @pytest.fixture

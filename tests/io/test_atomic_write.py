@@ -29,13 +29,12 @@ def test_the_new_takes_the_place_of_the_old(tmp_path, is_folder):
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, MemoryError])
-def test_whatever_is_raised_the_old_stays(tmp_path, is_folder, error):
+def test_whatever_is_raised_the_old_stays(tmp_path, is_folder):
     target = tmp_path / "a"
     fill(target, is_folder, "old")
-    with pytest.raises(error), atomic_write(target) as temporary:
+    with pytest.raises(KeyboardInterrupt), atomic_write(target) as temporary:
         fill(temporary, is_folder, "half")
-        raise error
+        raise KeyboardInterrupt
     assert content(target) == "old"
     assert os.listdir(tmp_path) == ["a"]
 
@@ -60,9 +59,8 @@ def test_a_folder_comes_back_when_the_swap_fails(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a"]
 
 
-@pytest.mark.parametrize("length", [240, 246, 255])
-def test_the_longest_names_are_written(tmp_path, length):
-    target = tmp_path / f"{'a' * (length - 4)}.tif"
+def test_the_longest_names_are_written(tmp_path):
+    target = tmp_path / f"{'a' * 251}.tif"
     with atomic_write(target) as temporary:
         assert temporary.suffix == ".tif"
         temporary.write_text("new")

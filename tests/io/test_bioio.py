@@ -12,14 +12,6 @@ from napari_saf.io import find_images
 STACK = np.arange(3 * 2 * 4 * 20 * 30, dtype=np.uint16).reshape(3, 2, 4, 20, 30)
 
 
-def test_axes_sizes_units_and_interval_are_kept(microscope_file):
-    image = saf.read_image(microscope_file("a.czi", a_TCZYX=STACK))
-    np.testing.assert_array_equal(image.array, STACK)
-    assert (image.axes, image.channel_axis) == ("tczyx", 1)
-    assert image.scale == (3, 2000, 0.5, 0.25)
-    assert image.units == ("s", "µm", "µm", "µm")
-
-
 def test_planes_are_read_alone(microscope_file):
     source = saf.ImageSource.open(microscope_file("a.czi", a_TCZYX=STACK))
     assert (source.shape, source.axes, source.n_channels) == ((3, 4, 20, 30), "tzyx", 2)

@@ -9,7 +9,6 @@ from safetensors.numpy import save
 
 import napari_saf as saf
 from napari_saf.features import Scaling
-from napari_saf.input import PLAIN
 
 GOLDEN = Path(__file__).parent / "dictionary_schema_1.safetensors"
 KEY = "napari-saf"
@@ -74,19 +73,13 @@ def test_files_of_schema_1_can_be_read_for_ever():
         ({"schema": 2}, "schema: expected 1, got 2"),
         ({"patch_size": 5}, r"atoms: expected shape \(2, 5, 5, 1\)"),
         ({"patch_size": "3"}, "patch_size: expected a valid integer"),
-        ({"channels": 3}, "atoms: expected shape"),
-        ({"usage": [1]}, "atoms: expected shape"),
         ({"usage": [1, -1]}, "usage"),
-        ({"usage": [1, 10**30]}, "usage"),
         ({"scaling": {"low": 1, "high": 1}}, "low below high"),
         ({"scaling": {"low": -1e308, "high": 1e308}}, "scaling: expected low below high"),
-        ({"scaling": {"low": 0, "high": 1e39}}, "scaling: expected low below high"),
         ({"scaling": {"low": 0}}, "scaling: missing entry 'high'"),
         ({"invariance": "none"}, "invariance"),
         ({"s": 7}, "s: expected 0 to 1"),
         ({"window": 4}, "window"),
-        ({"shift_window": 99}, "shift_window"),
-        ({"distance": -1}, "distance"),
         ({"colour": 1}, "unknown entry 'colour'"),
     ],
 )
@@ -95,23 +88,6 @@ def test_impossible_headers_are_named(tmp_path, changes, words):
     with pytest.raises(saf.FormatError, match=words) as raised:
         saf.PatchDictionary.load(path)
     assert str(path) in str(raised.value)
-
-
-@pytest.mark.parametrize("name", sorted(header_of(GOLDEN)))
-def test_missing_entries_are_named(tmp_path, name):
-    header = {key: value for key, value in header_of(GOLDEN).items() if key != name}
-    with pytest.raises(saf.FormatError, match=name):
-        saf.PatchDictionary.load(write(tmp_path / "d.safetensors", header))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", "null", '{"schema": NaN}', "[" * 100_000, '"\ud800"']
-)
-def test_headers_that_are_no_object_are_refused(tmp_path, text):
-    with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
-        saf.PatchDictionary.load(
-            write(tmp_path / "d.safetensors", text.encode("utf-8", "replace").decode())
-        )
 
 
 @pytest.mark.parametrize(
@@ -142,95 +118,6 @@ def test_other_files_are_refused(tmp_path):
             saf.PatchDictionary.load(missing)
 
 
-def test_every_truncated_file_is_refused(tmp_path):
-    path, content = tmp_path / "d.safetensors", GOLDEN.read_bytes()
-    for length in range(len(content)):
-        path.write_bytes(content[:length])
-        with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
-            saf.PatchDictionary.load(path)
-
-
-def test_want_of_memory_is_no_damage(monkeypatch):
-    def fail(content):
-        raise MemoryError
-
-    monkeypatch.setattr("safetensors.numpy.load", fail)
-    with pytest.raises(saf.ComputeError, match=r"schema_1\S*: not enough memory"):
-        saf.PatchDictionary.load(GOLDEN)
-
-
-def test_files_larger_than_any_dictionary_are_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("napari_saf.storage._MOST_BYTES", 100)
-    with pytest.raises(saf.FormatError, match="at most"):
-        saf.PatchDictionary.load(GOLDEN)
-
-
-ALPHABET = b'0123456789-+.eE"{}[],:\\ tfnu\x00\xff'
-ODD_VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    0.5,
-    2**40,
-    10**30,
-    1e308,
-    "",
-    "F32",
-    [],
-    [0],
-    [1, -1],
-    {},
-    {"": 1},
-)
-
-
-def packed(header, numbers):
-    """Return a safetensors file by its parts, the metadata of this project as an object."""
-    metadata = {KEY: json.dumps(header["__metadata__"])}
-    text = json.dumps(header | {"__metadata__": metadata}).encode()
-    return len(text).to_bytes(8, "little") + text + numbers
-
-
-def with_odd_values(entries):
-    """Yield copies of entries, nested ones too, of which one has another value."""
-    for key, value in entries.items():
-        yield from (entries | {key: odd} for odd in ODD_VALUES)
-        if isinstance(value, dict):
-            yield from (entries | {key: inner} for inner in with_odd_values(value))
-        elif isinstance(value, list):
-            for k in range(len(value)):
-                others = ([*value[:k], odd, *value[k + 1 :]] for odd in ODD_VALUES)
-                yield from (entries | {key: other} for other in others)
-
-
-def mutated_files():
-    """Yield files damaged where they are parsed: each byte, and each entry."""
-    rng, content = np.random.default_rng(0), GOLDEN.read_bytes()
-    stop = 8 + int.from_bytes(content[:8], "little")
-    for place in range(stop):
-        byte = ALPHABET[int(rng.integers(len(ALPHABET)))] if place % 2 else content[place] ^ 1
-        yield content[:place] + bytes([byte]) + content[place + 1 :]
-    header = json.loads(content[8:stop])
-    header["__metadata__"] = json.loads(header["__metadata__"][KEY])
-    yield from (packed(odd, content[stop:]) for odd in with_odd_values(header))
-
-
-def test_mutated_files_are_loaded_or_refused(tmp_path):
-    path, counts = tmp_path / "d.safetensors", {"loaded": 0, "refused": 0}
-    for content in mutated_files():
-        path.write_bytes(content)
-        try:
-            dictionary = saf.PatchDictionary.load(path)
-        except saf.FormatError as error:
-            assert str(path) in str(error)
-            counts["refused"] += 1
-        else:
-            assert np.isfinite(dictionary.atoms).all()
-            counts["loaded"] += 1
-    assert min(counts.values()) > 50
-
-
 def test_names_must_end_as_dictionaries_do(tmp_path):
     with pytest.raises(saf.InvalidInput, match="safetensors"):
         make().save(tmp_path / "d.npy")
@@ -243,11 +130,3 @@ def test_atoms_too_large_for_an_image_are_refused(tmp_path, size, scaling):
     atoms = np.full((3, 3, 3, 1), size, np.float32)
     with pytest.raises(saf.InvalidInput, match="atoms: expected"):
         saf.PatchDictionary(atoms=atoms, usage=np.ones(3, int), scaling=Scaling(*scaling))
-
-
-@pytest.mark.parametrize("scaling", [(0, 5e-324), (-1e308, 1e308), (0, 1e39)])
-def test_images_are_not_scaled_by_what_float32_does_not_hold(scaling):
-    image = np.arange(20.0).reshape(4, 5)
-    for given in (scaling, Scaling(*scaling)):
-        with pytest.raises(saf.InvalidInput, match="scaling"):
-            saf.Problem.from_image(image, scaling=given, **PLAIN)

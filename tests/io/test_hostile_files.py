@@ -21,12 +21,11 @@ from napari_saf.io import read_image, read_labels
 
 PIXELS = np.arange(64 * 64, dtype=np.int32).reshape(64, 64)
 COMPRESSORS = [
-    "auto",
     None,
     zarr.codecs.BloscCodec(),
     zarr.codecs.GzipCodec(),
     [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()],
-    *("BZ2", "LZ4", "LZMA", "Zlib"),
+    "LZ4",
 ]
 
 
@@ -55,17 +54,17 @@ def change(file, **entries):
     file.write_text(json.dumps(json.loads(file.read_text()) | entries))
 
 
-@pytest.mark.parametrize("read", [read_image, read_labels])
 @pytest.mark.parametrize("place", ["compressor", "filters"])
-@pytest.mark.parametrize("codec", ["pickle", "json2", "base64"])
-def test_codecs_that_are_not_for_numbers_are_refused_before_they_run(tmp_path, read, place, codec):
+@pytest.mark.parametrize("codec", ["pickle", "base64"])
+def test_codecs_that_are_not_for_numbers_are_refused_before_they_run(tmp_path, place, codec):
     path = tmp_path / "a.ome.zarr"
     folder = ome_zarr(path, zarr_format=2, chunks=(64, 64), compressors=None, filters=None)
     one = {"id": codec}
     change(folder / ".zarray", **{place: one if place == "compressor" else [one]})
     (folder / "0.0").write_bytes(pickle.dumps(Evil(tmp_path / "executed")))
-    with pytest.raises(FormatError, match=rf"a\.ome\.zarr: .*{codec}"):
-        read(path)
+    for read in (read_image, read_labels):
+        with pytest.raises(FormatError, match=rf"a\.ome\.zarr: .*{codec}"):
+            read(path)
     assert not (tmp_path / "executed").exists()
 
 
@@ -92,33 +91,26 @@ def test_a_codec_of_a_shard_is_no_back_door(tmp_path, nested):
 @pytest.mark.parametrize("compressors", COMPRESSORS)
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in")
 def test_ordinary_codecs_are_read(tmp_path, compressors, shards):
-    if isinstance(compressors, str) and compressors != "auto":
+    if isinstance(compressors, str):
         compressors = getattr(zarr.codecs.numcodecs, compressors)()
     ome_zarr(tmp_path / "a.zarr", chunks=(16, 32), shards=shards, compressors=compressors)
     np.testing.assert_array_equal(read_image(tmp_path / "a.zarr").array, PIXELS)
 
 
-@pytest.mark.parametrize("compressor", ["Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib", "Zstd"])
-@pytest.mark.parametrize("filters", [None, "Delta", "PackBits", "Shuffle"])
+@pytest.mark.parametrize(
+    ("compressor", "filters"),
+    [
+        *((name, None) for name in ("Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib")),
+        ("Zstd", [numcodecs.Delta("<i4", "<i8"), numcodecs.Shuffle(4)]),
+    ],
+)
 def test_ordinary_codecs_of_version_2_are_read(tmp_path, compressor, filters):
-    made = {
-        "Delta": lambda: [numcodecs.Delta("<i4", "<i8")],
-        "Shuffle": lambda: [numcodecs.Shuffle(4)],
-        "PackBits": lambda: [numcodecs.PackBits()],
-    }
-    data = PIXELS % 2 == 1 if filters == "PackBits" else PIXELS
-    ome_zarr(
-        tmp_path / "a.zarr",
-        zarr_format=2,
-        data=data,
-        chunks=(16, 16),
-        compressors=getattr(numcodecs, compressor)(),
-        filters=made[filters]() if filters else None,
-    )
-    np.testing.assert_array_equal(read_image(tmp_path / "a.zarr").array, data)
+    codecs = {"compressors": getattr(numcodecs, compressor)(), "filters": filters}
+    ome_zarr(tmp_path / "a.zarr", zarr_format=2, chunks=(16, 16), **codecs)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.zarr").array, PIXELS)
 
 
-@pytest.mark.parametrize("n_bytes", [2**24, 20_000, 16_380])
+@pytest.mark.parametrize("n_bytes", [2**24, 16_380])
 @pytest.mark.parametrize("kind", ["Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib", "Zstd"])
 def test_a_chunk_that_unpacks_to_another_size_than_its_pixels_is_named(tmp_path, kind, n_bytes):
     codec = getattr(numcodecs, kind)()

@@ -1,14 +1,12 @@
 """Regions measured part by part are those of the whole image."""
 
-import math
-
 import numpy as np
 import pytest
 import zarr
 from scipy import ndimage
 
 import napari_saf as saf
-from napari_saf.io import _frame, part_regions
+from napari_saf.io import _frame
 
 
 def kinds_of(shape, seed=0, n_labels=3):
@@ -31,46 +29,18 @@ def same(found, expected):
             np.testing.assert_array_equal(found[name], column, err_msg=name)
 
 
-@pytest.mark.parametrize("connected", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "side"), [((47, 61), 16), ((47, 61), 7), ((13, 21, 18), 6), ((9, 9), 1)]
+    "connected", [{}, {"connected": True}, {"connected": True, "min_pixels": 5}]
 )
+@pytest.mark.parametrize(("shape", "side"), [((47, 61), 7), ((13, 21, 18), 6), ((9, 9), 1)])
 def test_parts_measure_as_the_whole(monkeypatch, shape, side, connected):
     labels = kinds_of(shape)
     image = np.random.default_rng(1).integers(0, 255, (*shape, 2), np.uint8)
-    more = {"connected": connected, "scale": (0.5,) * len(shape), "units": "um"}
+    more = connected | {"scale": (0.5,) * len(shape), "units": "um"}
     more |= {"names": {2: "two"}}
     whole = saf.region_table(labels, image, **more)
     monkeypatch.setattr(_frame, "PART", side ** len(shape))
     same(saf.measure_large(labels, image, **more), whole)
-
-
-@pytest.mark.parametrize(
-    ("shape", "chunks"),
-    [((64, 1024, 1024), (1, 1024, 1024)), ((9000, 9000), (1, 9000)), ((3, 2, 900, 900), (1,) * 4)],
-)
-def test_parts_are_small_whatever_the_pieces_of_the_file(shape, chunks):
-    parts = part_regions(chunks, shape).values()
-    sizes = [math.prod(side.stop - side.start for side in part) for part in parts]
-    assert sum(sizes) == math.prod(shape) and max(sizes) <= 2**22
-    assert all(side.start % n == 0 for part in parts for side, n in zip(part, chunks, strict=True))
-
-
-@pytest.mark.parametrize("min_pixels", [1, 5, 40])
-def test_small_regions_are_left_out_once_they_are_whole(monkeypatch, min_pixels):
-    labels = kinds_of((40, 33), seed=3)
-    more = {"connected": True, "min_pixels": min_pixels}
-    whole = saf.region_table(labels, **more)
-    monkeypatch.setattr(_frame, "PART", 5**2)
-    same(saf.measure_large(labels, **more), whole)
-
-
-def test_every_frame_of_a_series_is_measured_by_itself(monkeypatch):
-    labels = np.stack([kinds_of((20, 26), seed) for seed in range(3)])
-    more = {"axes": "tyx", "connected": True, "brief": True}
-    whole = saf.region_table(labels, **more)
-    monkeypatch.setattr(_frame, "PART", 8**2)
-    same(saf.measure_large(labels, **more), whole)
 
 
 def test_a_mask_of_tiles_says_its_size_and_names(tmp_path, monkeypatch):
@@ -89,7 +59,6 @@ def test_a_mask_of_tiles_says_its_size_and_names(tmp_path, monkeypatch):
     ("labels", "more", "words"),
     [
         (np.zeros((9, 9), int), {}, "there is none"),
-        (np.ones((9, 9)), {}, "whole numbers"),
         (-np.ones((9, 9), int), {}, "0 and above"),
         (np.ones((9, 9), int), {"image": np.zeros((9, 8))}, "shape"),
         (np.ones((9, 9), int), {"connected": True, "min_pixels": 99}, "there is none"),

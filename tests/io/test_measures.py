@@ -25,14 +25,13 @@ def whole_sums(regions, image):
 
 
 @pytest.mark.parametrize(("shape", "spacing"), CASES)
-@pytest.mark.parametrize("kind", [np.uint8, np.float32])
-def test_measures_are_those_of_scikit_image(shape, spacing, kind):
+def test_measures_are_those_of_scikit_image(shape, spacing):
     rng = np.random.default_rng(0)
     smooth = ndimage.gaussian_filter(rng.normal(size=shape), 1.5)
     regions = ndimage.label(smooth > 0.05)[0].astype(np.int64)
     regions[regions == 3] = 0  # numbers may have gaps
     regions[(0,) * len(shape)] = regions.max() + 5  # one pixel, at the corner
-    image = (200 * rng.random((*shape, 2))).astype(kind)
+    image = (200 * rng.random((*shape, 2))).astype(np.float32)
     measured = measures_of(whole_sums(regions, image), spacing)
     names = {name.partition("-")[0] for name in measured}
     if len(set(spacing)) > 1 and len(shape) == 2:

@@ -32,7 +32,7 @@ def read_both(path):
     return array, image
 
 
-@pytest.mark.parametrize("order", ["TZCYX", "CZTYX", "ZTCYX", "ZCTYX", "TCZYX"])
+@pytest.mark.parametrize("order", ["CZTYX", "ZTCYX", "TCZYX"])
 def test_axes_come_as_t_z_y_x(tmp_path, order):
     path = tmp_path / "a.ome.tif"
     stored = STACK.transpose(["TZCYX".index(name) for name in order])
@@ -157,8 +157,7 @@ def test_planes_that_are_not_there_are_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unit", "symbol", "word"),
-    [("inch", "in", "inch"), ("cm", "cm", "centimeter"), ("micron", "µm", "micrometer")],
+    ("unit", "symbol", "word"), [("cm", "cm", "centimeter"), ("micron", "µm", "micrometer")]
 )
 def test_units_are_those_of_the_format(tmp_path, unit, symbol, word):
     tifffile.imwrite(
@@ -174,12 +173,6 @@ def test_units_are_those_of_the_format(tmp_path, unit, symbol, word):
     assert {axis["unit"] for axis in about["multiscales"][0]["axes"]} == {word}
 
 
-def test_sizes_of_reflected_axes_are_above_0(tmp_path):
-    about = {"axes": "YX", "PhysicalSizeX": -0.5, "PhysicalSizeY": 0.25}
-    tifffile.imwrite(tmp_path / "a.ome.tif", GREY, ome=True, metadata=about)
-    assert saf.read_image(tmp_path / "a.ome.tif").scale == (0.25, 0.5)
-
-
 def test_labels_that_jpeg_blended_are_refused(tmp_path):
     labels = np.zeros((40, 50), np.uint8)
     labels[3:12, 3:12], labels[20:32, 20:35] = 100, 200
@@ -193,7 +186,7 @@ def test_labels_that_jpeg_blended_are_refused(tmp_path):
 
 def test_lengths_are_in_one_unit_or_objects_are_split_by_pixels(tmp_path):
     labels = np.kron([[1, 0], [0, 2]], np.ones((9, 9), np.uint8)).astype(np.uint8)
-    about = {"axes": "YX", "PhysicalSizeX": 500, "PhysicalSizeXUnit": "nm", "PhysicalSizeY": 0.5}
+    about = {"axes": "YX", "PhysicalSizeX": -500, "PhysicalSizeXUnit": "nm", "PhysicalSizeY": 0.5}
     tifffile.imwrite(tmp_path / "a.ome.tif", labels, ome=True, metadata=about)
     image = saf.read_labels(tmp_path / "a.ome.tif")
     assert (image.scale, image.units) == ((500, 500), ("nm", "nm"))

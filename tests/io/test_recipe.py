@@ -3,8 +3,6 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
@@ -16,7 +14,7 @@ from napari_saf.io import (
     with_level,
     with_prototypes,
 )
-from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
+from napari_saf.methods import AssignmentFlow, SelfAssignmentFlow
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
@@ -53,47 +51,21 @@ def test_a_recipe_comes_back(tmp_path, method):
     assert recipe.plain["versions"]["napari-saf"]
 
 
-@pytest.mark.parametrize("rescale", [None, False])
-def test_a_recipe_with_a_level_gives_regions_with_the_labels_they_are_parts_of(tmp_path, rescale):
+def test_a_recipe_with_a_level_gives_regions_with_the_labels_they_are_parts_of(tmp_path):
     image = np.kron(IMAGE, np.ones((3, 2, 1)))
     first = SelfAssignmentFlow(max_labels=4).run(Problem.from_image(image, **PLAIN))
+    other = Pipeline.from_plain(with_level(first.recipe, 0.5)).for_others()
+    assert other.level == 0.5 and Pipeline.from_plain(other.plain).level == 0.5
     tree = merge_regions(first.labels, image)
     assert tree.at_level(0).max() > tree.at_level(1).max()
     for level in (0, 0.5, 1):
         save_recipe(tmp_path / "r.json", with_level(first.recipe, level))
-        again = load_recipe(tmp_path / "r.json").run(image, rescale=rescale)
+        again = load_recipe(tmp_path / "r.json").run(image)
         np.testing.assert_array_equal(again.kinds, first.labels)
         np.testing.assert_array_equal(again.labels, tree.at_level(level))
         assert again.recipe["regions"] == {"level": level}
         kept = load_recipe(tmp_path / "r.json").with_rescale(False)
         assert kept.level == kept.plain["regions"]["level"] == level
-
-
-def test_a_scaling_that_was_given_is_that_of_other_images_too():
-    problem = Problem.from_image(IMAGE, scaling=(0, 2), **PLAIN)
-    recipe = Pipeline.from_plain(SelfAssignmentFlow().recipe(problem))
-    dimmer = recipe.problem(IMAGE / 2)
-    np.testing.assert_allclose(dimmer.features, problem.features / 2, atol=1e-6)
-    by_itself = recipe.problem(IMAGE / 2, rescale=True)
-    np.testing.assert_allclose(by_itself.features.max(), 1, atol=1e-3)
-
-
-def test_another_image_keeps_the_scaling_of_the_first_if_that_is_wanted():
-    recipe = Pipeline.from_plain(GOOD)
-    darker = recipe.problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5, rescale=False)
-    assert darker.options.scaling == PROBLEM.options.scaling
-    assert darker.n_nodes == (IMAGE[..., 0] > 0.5).sum()
-    nodes = PROBLEM.features.reshape(IMAGE.shape)[IMAGE[..., 0] > 0.5]
-    np.testing.assert_allclose(darker.features, nodes / 2, atol=2e-3)
-
-
-def test_a_run_on_a_graph_has_no_options(tmp_path):
-    problem = Problem(IMAGE.reshape(-1, 3), GridGraph((12, 14)))
-    save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
-    recipe = load_recipe(tmp_path / "r.json")
-    assert recipe.options is None
-    with pytest.raises(InvalidInput, match="on a graph"):
-        recipe.problem(IMAGE)
 
 
 def given_as_array(what):
@@ -127,31 +99,19 @@ def changed(**changes):
         ("{}", "schema"),
         ('{"schema": NaN}', "NaN"),
         ("[" * 100_000, "as a recipe"),
-        ("1" * 5000, "as a recipe"),
         (changed(schema=2), "schema: expected 1, got 2"),
         (changed(surprise=1), "unknown entry 'surprise'"),
         (changed(method="magic"), "method: expected one of saf, af"),
-        ({"schema": 1}, "method: expected one of saf, af"),
         (changed(parameters=3), "parameters: expected an object"),
-        (changed(parameters={"rho": "much"}), "rho"),
-        (changed(parameters={"rho": -1}), "rho: expected at least"),
         (changed(parameters={"rho": 10**400}), "rho: expected at least"),
         (changed(parameters={"colour": 1}), "unknown entry 'colour'"),
-        (changed(parameters={"stepper": {"kind": "magic"}}), "kind among adams"),
         (changed(method="af", parameters={"prototypes": [[1], [2, 3]]}), "as a recipe"),
         (changed(method="af", parameters={"prototypes": []}), "finite numbers"),
         (changed(input=3), "input: expected an object"),
         (changed(input={"colour": 1}), "input: unknown entry"),
         (changed(input={"features": "magic"}), "input.features"),
-        (changed(input={"window": 4}), "input.window"),
-        (changed(input={"weights": None}), "input.weights"),
-        (changed(input={"scaling": {"low": 1, "high": 0}}), "input.scaling"),
         (changed(input={"scaling": {"low": -1e308, "high": 1e308}}), "input.scaling"),
-        (changed(input={"rescale": 1}), "input.rescale"),
-        *(
-            (changed(input=GOOD["input"] | {"max_side": side}), "max_side")
-            for side in ("half", -3, 0, 1.5, True, [3])
-        ),
+        (changed(input=GOOD["input"] | {"max_side": "half"}), "max_side"),
         (changed(taught=[{"label": 1}]), "prototypes"),
         (changed(taught=[{"label": 1, "prototypes": [[1.0]]}] * 2), "each label once"),
         (changed(taught=[{"label": 0, "prototypes": [[1.0]]}]), "label"),
@@ -187,57 +147,6 @@ def test_what_json_cannot_hold_is_refused(tmp_path, wrong):
     assert not os.listdir(tmp_path)
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=8,
-)
-
-
-def paths(plain, prefix=()):
-    yield prefix
-    for key, value in plain.items() if isinstance(plain, dict) else ():
-        yield from paths(value, (*prefix, key))
-
-
-def replaced(plain, path, value):
-    if not path:
-        return value
-    return plain | {path[0]: replaced(plain[path[0]], path[1:], value)}
-
-
-@given(data=st.data())
-def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
-    path = data.draw(st.sampled_from(list(paths(GOOD))))
-    value = data.draw(VALUES)
-    plain = replaced(GOOD, path, value)
-    if data.draw(st.booleans()):
-        plain = plain if not isinstance(plain, dict) else plain | {"method": "af"}
-    try:
-        recipe = load(tmp_path, plain)
-    except FormatError as error:
-        assert "r.json" in str(error)
-    else:
-        assert isinstance(recipe, Pipeline)
-        assert type(recipe.method) in METHODS.values()
-
-
-@given(content=st.binary(max_size=40) | st.text(alphabet='{}[]",:0e-NaI\\u', max_size=40))
-def test_any_content_is_a_format_error(tmp_path, content):
-    raw = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / "r.json").write_bytes(raw)
-    with pytest.raises(FormatError):
-        load_recipe(tmp_path / "r.json")
-
-
-def test_a_size_larger_than_any_image_is_that_of_the_image(tmp_path):
-    """A mark of byte order is left out."""
-    plain = GOOD | {"input": GOOD["input"] | {"max_side": 10**400}}
-    recipe = load(tmp_path, "\ufeff" + json.dumps(plain))
-    np.testing.assert_array_equal(recipe.problem(IMAGE).features, PROBLEM.features)
-
-
 @pytest.fixture
 def taught():
     """A run from strokes whose class 2 is not the largest, what it taught, and the strokes."""
@@ -267,13 +176,7 @@ def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_
     assert load_recipe(tmp_path / "r.json").plain == recipe.plain
 
 
-def test_a_recipe_of_regions_keeps_its_level_for_others(taught):
-    raw = with_level(with_prototypes(taught[2].recipe, taught[3]), 0.5)
-    other = Pipeline.from_plain(raw).for_others()
-    assert other.level == 0.5 and Pipeline.from_plain(other.plain).level == 0.5
-
-
-@pytest.mark.parametrize(("n_labels", "n_each"), [(4, 8), (42, 6), (168, 1)])
+@pytest.mark.parametrize(("n_labels", "n_each"), [(4, 8), (168, 1)])
 def test_many_labels_are_taught_by_fewer_prototypes_each(n_labels, n_each):
     labels = 1 + np.arange(168).reshape(12, 14) % n_labels
     problem = Problem.from_image(np.repeat(np.repeat(IMAGE, 3, 0), 3, 1), **PLAIN)

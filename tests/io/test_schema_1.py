@@ -64,12 +64,3 @@ def test_prototypes():
         numbers = saf.load_prototypes(FOLDER / f"prototypes_schema_1{suffix}")
         np.testing.assert_array_equal(numbers.vectors, rows)
         assert numbers.labels.tolist() == [1, 2, 3]
-
-
-def test_dictionaries():
-    found = saf.PatchDictionary.load(FOLDER / "dictionary_channels_schema_1.safetensors")
-    np.testing.assert_array_equal(found.atoms, np.float32(np.arange(36).reshape(2, 3, 3, 2) / 36))
-    assert found.usage.tolist() == [7, 3]
-    assert found.scaling == Scaling(-3.5, 1e30)
-    assert (found.s, found.window, found.shift_window, found.distance) == (0.5, 5, 1, 0.25)
-    assert (found.images, found.software) == (("a.png", "ä b.tif"), "0.1.0")

@@ -119,6 +119,10 @@ def test_what_a_run_leaves_hangs_together(case, outcome):
     np.testing.assert_allclose(own, shares / result.labels.size, rtol=1e-6)
     if method in [CASES[name] for name in FREE]:  # labels are numbered by size
         assert (np.diff(shares) <= 0).all() and (shares > 0).all()
+    recipe = result.recipe
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert recipe["method"] == method.name
+    assert (recipe["input"]["window"], recipe["input"]["groups"]) == (3, "channel:0")
 
 
 def test_the_same_seed_gives_the_same_assignment(case):
@@ -127,38 +131,17 @@ def test_the_same_seed_gives_the_same_assignment(case):
     np.testing.assert_array_equal(first.assignment, second.assignment)
 
 
-@pytest.mark.parametrize("name", params(n for n in CASES if not n.startswith(("slk", "fair"))))
-def test_a_run_from_its_end_keeps_the_labels(name):
-    """Clusterings go on from their results, not from an assignment alone."""
-    problem = problem_for(name)
-    first = CASES[name].run(problem)
-    again = CASES[name].run(problem, first.assignment)
-    assert again.assignment.shape == first.assignment.shape
-    assert (again.assignment.argmax(axis=1) == first.assignment.argmax(axis=1)).mean() > 0.97
-
-
-@pytest.mark.parametrize("is_volume", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", params(CASES))
-def test_an_image_that_is_given_twice_has_its_labels_twice(name, is_volume):
-    """As planes of a volume beyond whose own rows and columns no window reaches, or as images."""
+def test_an_image_that_is_given_twice_has_its_labels_twice(name):
+    """As planes of a volume beyond whose own rows and columns no window reaches."""
     image = SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
     strokes = None if name in WITHOUT_STROKES else np.stack([STROKES, STROKES])
     groups = np.stack([np.indices(SQUARES.shape).sum(axis=0) % 2 + 1] * 2)
     options = {"seeds": strokes, "groups": groups} | PLAIN
-    if is_volume:
-        problem = saf.Problem.from_image(np.stack([image, image]), window=(1, 3, 3), **options)
-    else:
-        problem = saf.Problem.from_images([image, image], window=3, **options)
+    problem = saf.Problem.from_image(np.stack([image, image]), window=(1, 3, 3), **options)
     first, second = CASES[name].run(problem).labels
     assert first.shape == second.shape == SQUARES.shape
     assert (first == second).mean() > 0.99
-
-
-def test_the_recipe_holds_plain_values(case, outcome):
-    recipe = outcome[0].recipe
-    assert json.loads(json.dumps(recipe)) == recipe
-    assert recipe["method"] == case[0].name
-    assert (recipe["input"]["window"], recipe["input"]["groups"]) == (3, "channel:0")
 
 
 def test_snapshots_show_the_labels_while_they_form(case, outcome):
@@ -172,9 +155,7 @@ def test_snapshots_show_the_labels_while_they_form(case, outcome):
         np.testing.assert_array_equal(*unpainted)
 
 
-@pytest.mark.parametrize(
-    "after", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 5)), 3]
-)
+@pytest.mark.parametrize("after", [0, 3])
 def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
     method, problem = case
     result, _ = run_until(method, problem, after)
@@ -195,14 +176,13 @@ def test_outside_the_mask_is_zero(name):
     np.testing.assert_array_equal(result.labels > 0, mask)
 
 
-@pytest.mark.parametrize("n_entries", [pytest.param(10**6, marks=pytest.mark.exhaustive), 100])
 @pytest.mark.parametrize("name", params(CASES))
-def test_seeds_keep_their_labels(name, n_entries, monkeypatch):
+def test_seeds_keep_their_labels(name, monkeypatch):
     """Also where a field is processed in blocks, and with a start that contradicts them."""
-    monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", n_entries)
+    monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", 100)
     problem = make_problem(STROKES)
     result = CASES[name].run(problem, max_iterations=10)
-    if n_entries == 100 and CASES[name].accepts_any_initial:
+    if CASES[name].accepts_any_initial:
         contradicting = np.tile([0.001, 0.001, 0.998], (SIZE, 1))
         result = CASES[name].run(problem, contradicting, max_iterations=3)
     np.testing.assert_array_equal(result.labels[STROKES > 0], STROKES[STROKES > 0])
@@ -283,17 +263,7 @@ def test_the_squares_are_found(name):
     assert seeds is None or (result.columns == np.arange(6)).all()
 
 
-def test_an_old_snapshot_says_that_it_is_out_of_date(case):
-    method, problem = case
-    steps = method.iterate(problem)
-    old = next(steps)
-    next(steps)
-    for read in (lambda: old.labels, old.detach):
-        with pytest.raises(saf.SafError, match="out of date"):
-            read()
-
-
-def test_a_detached_snapshot_stays_as_it_was(case):
+def test_a_detached_snapshot_stays_as_it_was_and_others_say_that_they_are_out_of_date(case):
     method, problem = case
     steps = method.iterate(problem)
     next(steps)
@@ -301,6 +271,9 @@ def test_a_detached_snapshot_stays_as_it_was(case):
     labels, prototypes, assignment = snapshot.labels, snapshot.prototypes, snapshot.assignment
     small, full = snapshot.detach(), snapshot.detach(assignment=True)
     run_to_end(steps)
+    for read in (lambda: snapshot.labels, snapshot.detach):
+        with pytest.raises(saf.SafError, match="out of date"):
+            read()
     for detached in (small, full):
         np.testing.assert_array_equal(detached.labels, labels)
         np.testing.assert_array_equal(detached.prototypes, prototypes)
@@ -311,18 +284,11 @@ def test_a_detached_snapshot_stays_as_it_was(case):
 
 
 @pytest.mark.parametrize("name", params(FREE))
-@pytest.mark.parametrize("image", [np.repeat([0, 1, 2, 3], 25).reshape(10, 10), np.eye(2, 3) + 5])
-def test_fewer_distinct_features_than_labels_reduce_the_labels(name, image):
+def test_fewer_distinct_features_than_labels_reduce_the_labels(name):
+    image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
     most = "max_labels" if name.startswith("saf") else "n_clusters"
     problem = saf.Problem.from_image(image, window=1, groups="axis:1", **PLAIN)
     result = dataclasses.replace(CASES[name], **{most: 9}).run(problem)
     n_distinct = len(np.unique(image))
     assert result.assignment.shape[1] == n_distinct
     assert result.notes[0] == f"labels reduced to {n_distinct}: no more distinct features"
-
-
-@pytest.mark.parametrize("name", params(sorted(set(CASES) - {"strokes"})))
-def test_a_limit_counts_recorded_steps(name):
-    result = CASES[name].run(problem_for(name), max_iterations=1)
-    assert result.status is saf.Status.MAX_ITERATIONS
-    assert len(result.history) == 2

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_cases import blobs, by_column, fair_energy, run_until
@@ -12,7 +11,6 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.methods import run_to_end
-from napari_saf.methods._fairness import FairnessTerm, StepStart
 from napari_saf.metrics import (
     balance,
     fairness_error,
@@ -48,48 +46,10 @@ def fair(objective="kmeans", weight=None, **parameters):
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_slope_of_the_fairness_term_agrees_with_finite_differences(dtype):
-    rng = np.random.default_rng(0)
-    groups, mu = rng.integers(-1, 3, 30), np.array([0.2, 0.5, 0.3])
-    s = rng.dirichlet(np.ones(4), size=30)
-    term = FairnessTerm(groups, mu, torch.zeros(1, dtype=torch.float64))
-
-    def value(assignment):
-        return term.value(term.masses(torch.from_numpy(assignment)))
-
-    slope = term.slope(term.masses(torch.from_numpy(s)))
-    out = torch.ones(30, 4, dtype=getattr(torch, dtype))
-    out = FairnessTerm(groups, mu, out).add_rows(3 * slope, out)
-    numeric = np.empty_like(s)
-    for index in np.ndindex(*s.shape):
-        step = np.zeros_like(s)
-        step[index] = 1e-6
-        numeric[index] = (value(s + step) - value(s - step)) / 2e-6
-    np.testing.assert_allclose(out.numpy(), 1 + 3 * numeric, atol=1e-5)
-    assert not numeric[groups < 0].any()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_masses_of_many_nodes_are_exact(dtype):
-    """More nodes a group than are added in one go."""
-    rng = np.random.default_rng(0)
-    groups = rng.integers(-1, 3, 9000)
-    groups[groups == 1] = 0
-    groups[77] = 1
-    s = rng.dirichlet(np.ones(3), size=9000).astype(dtype)
-    masses = FairnessTerm(groups, np.ones(3) / 3, torch.from_numpy(s)).masses(torch.from_numpy(s))
-    expected = [np.float64(s)[groups == j].sum(axis=0) for j in range(3)]
-    np.testing.assert_allclose(masses, expected, rtol=1e-6 if dtype == "float32" else 1e-13)
-
-
 @pytest.mark.parametrize("weight", [0.0, 100.0, None])
-@pytest.mark.parametrize(
-    ("dtype", "seed"), [pytest.param("float64", 1, marks=pytest.mark.exhaustive), ("float32", 2)]
-)
-def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, seed, weight):
-    problem = blobs(80, n_groups=2 + seed, seed=seed, no_group=0.1 * seed)
-    method = fair(objective, weight, dtype=dtype, tolerance=0.0, n_clusters=3)
+def test_the_energy_never_rises_and_is_that_of_its_formula(objective, weight):
+    problem = blobs(80, n_groups=4, seed=2, no_group=0.2)
+    method = fair(objective, weight, tolerance=0.0, n_clusters=3)
     result = method.run(problem, max_iterations=6)
     recorded = result.history.objective
     assert np.isfinite(recorded).all()
@@ -102,10 +62,8 @@ def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, see
         assert recorded[-1] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "given", [pytest.param([0.2, 0.8], marks=pytest.mark.exhaustive), [1.0, 0.0]]
-)
-def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objective, given):
+def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objective):
+    given = [1.0, 0.0]
     method = fair(objective, 20.0, proportions=np.array(given), dtype="float64")
     result = method.run(problem)
     s = np.float64(result.assignment)
@@ -116,7 +74,7 @@ def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objecti
     assert recorded == pytest.approx(fairness_error(result.labels, problem.groups, given))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     objective=st.sampled_from(OBJECTIVES),
     n_nodes=st.integers(4, 40),
@@ -150,10 +108,9 @@ def test_any_problem_ends_in_a_valid_labelling(
     assert ((measures["balance"] >= 0) & (measures["balance"] <= 1)).all()
 
 
-@pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.exhaustive), 50.0])
-def test_what_is_recorded_agrees_with_the_metrics(objective, weight):
+def test_what_is_recorded_agrees_with_the_metrics(objective):
     problem = blobs(n_groups=3, no_group=0.2)
-    result = fair(objective, weight, dtype="float64").run(problem)
+    result = fair(objective, 50.0, dtype="float64").run(problem)
     last = {name: values[-1] for name, values in result.history.measures.items()}
     assert last["fairness_error"] == pytest.approx(fairness_error(result.labels, problem.groups))
     assert last["balance"] == pytest.approx(balance(result.labels, problem.groups))
@@ -161,21 +118,6 @@ def test_what_is_recorded_agrees_with_the_metrics(objective, weight):
         cut = ncut_objective(problem.graph, result.labels)
         assert last["discrete_objective"] == pytest.approx(cut)
     assert (result.exemplars is None) == (objective != "kmedian")
-    if objective != "ncut" and weight == 0:
-        exact = {"kmeans": kmeans_objective, "kmedian": kmedian_objective}[objective]
-        cost = exact(problem.features, result.labels)
-        assert last["discrete_objective"] == pytest.approx(cost, rel=1e-4)
-
-
-def test_labels_that_are_lost_cost_no_cut():
-    """Two points far apart, each many times over: any third label is empty."""
-    features = np.repeat([[0.0, 0.0], [9.0, 9.0]], 10, axis=0)
-    graph = saf.AffinityGraph(np.kron(np.eye(2), np.ones((10, 10))))
-    problem = saf.Problem(features, graph, groups=np.tile([1, 2], 10))
-    start = np.repeat([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], 10, axis=0)
-    result = fair("ncut", 0.0).run(problem, initial=start)
-    assert result.n_labels == 2
-    assert result.history.measures["discrete_objective"][-1] == pytest.approx(0, abs=1e-6)
 
 
 def test_without_fairness_k_means_ends_at_a_fixed_point():
@@ -192,10 +134,12 @@ def test_without_fairness_k_means_ends_at_a_fixed_point():
     assert result.history.objective[-1] == pytest.approx(search.inertia_, rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_without_fairness_k_median_has_exact_medoids(dtype):
+def test_without_fairness_k_median_has_exact_medoids():
     problem = blobs(150)
-    result = fair("kmedian", 0.0, tolerance=0.0, dtype=dtype).run(problem)
+    result = fair("kmedian", 0.0, tolerance=0.0).run(problem)
+    recorded = result.history.measures["discrete_objective"][-1]
+    cost = kmedian_objective(problem.features, result.labels)
+    assert recorded == pytest.approx(cost, rel=1e-4)
     features = problem.features
     for label, node in enumerate(result.exemplars, start=1):
         own = features[result.labels == label]
@@ -208,40 +152,10 @@ def test_without_fairness_k_median_has_exact_medoids(dtype):
     np.testing.assert_array_equal(result.labels, distances.argmin(axis=1) + 1)
 
 
-def test_fairness_grows_and_the_objective_with_it_along_a_sweep(objective):
-    problem = blobs(240, n_groups=4)
-    unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
-    weights = unit * np.array([0, 0.01, 0.1, 1, 10])
-    points = fair(objective).sweep(problem, weights).points
-    errors = np.array([point.fairness_error for point in points])
-    costs = np.array([point.objective for point in points])
-    assert (np.diff(errors) <= 0.02 * errors[0]).all()
-    assert (np.diff(costs) >= -0.02 * costs[:-1]).all()
-    assert errors[-1] < 0.5 * errors[0]
-    assert costs[-1] > costs[0]
-    for point in points:
-        labels = point.segmentation.labels
-        assert point.fairness_error == pytest.approx(fairness_error(labels, problem.groups))
-        assert point.balance == pytest.approx(balance(labels, problem.groups))
-
-
-def test_given_proportions_are_approached(objective):
-    """Not reached by all labels: over all of them the shares are those of the data."""
-    problem, wanted = blobs(240), np.array([0.5, 0.5])
-    plain, own, given = (
-        method.run(problem)
-        for method in (fair(objective, 0.0), fair(objective), fair(objective, proportions=wanted))
-    )
-    errors = [fairness_error(x.labels, problem.groups, wanted) for x in (plain, own, given)]
-    assert errors[2] < errors[1] < errors[0]
-    assert group_shares(given.labels, problem.groups).shape == (4, 2)
-
-
-@pytest.mark.parametrize("weight", [pytest.param(1e4, marks=pytest.mark.exhaustive), 1e10])
-def test_a_large_weight_does_not_blow_up(objective, weight):
+def test_a_large_weight_does_not_blow_up(objective):
     """With L = 1 as printed all nodes end up in one label."""
     problem = blobs(120, n_groups=3)
-    result = fair(objective, weight).run(problem, max_iterations=LIMIT)
+    result = fair(objective, 1e10).run(problem, max_iterations=LIMIT)
     assert np.isfinite(result.history.objective).all()
     assert np.isfinite(result.prototypes).all()
     assert result.n_labels == 4
@@ -251,25 +165,12 @@ def test_a_large_weight_does_not_blow_up(objective, weight):
     assert result.history.measures["balance"][-1] > 0
 
 
-def test_a_rare_group_is_kept_in_every_label(objective):
-    problem = blobs(200)
-    groups = np.ones(200, int)
-    groups[np.argsort(problem.features[:, 0])[:8]] = 2
-    rare = with_groups(problem, groups)
-    result = fair(objective, 1e4).run(rare, max_iterations=100)
-    weights = result.assignment
-    np.testing.assert_allclose(weights[groups == 2].sum(axis=0) / weights.sum(axis=0), 0.04, 0.1)
-    if objective != "ncut":  # where labels share nodes evenly, each node goes to one of them
-        assert (group_shares(result.labels, groups)[:, 1] > 0).all()
-
-
-@pytest.mark.parametrize("weight", [0.0, pytest.param(1.0, marks=pytest.mark.exhaustive), None])
-def test_permuted_nodes_and_columns_permute_the_assignment(problem, objective, weight):
+def test_permuted_nodes_and_columns_permute_the_assignment(problem, objective):
     start = np.random.default_rng(0).dirichlet(np.ones(4), size=problem.n_nodes)
     order, columns = np.random.default_rng(1).permutation(problem.n_nodes), np.array([2, 0, 3, 1])
     graph = problem.graph.in_order(order)
     moved = saf.Problem(problem.features[order], graph, groups=problem.groups[order])
-    method = fair(objective, weight, dtype="float64")
+    method = fair(objective, dtype="float64")
     plain = method.run(problem, start, max_iterations=5)
     permuted = method.run(moved, start[order][:, columns], max_iterations=5)
     expected = plain.assignment[order][:, columns]
@@ -277,121 +178,66 @@ def test_permuted_nodes_and_columns_permute_the_assignment(problem, objective, w
     np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
 
 
-def test_numbers_of_the_groups_do_not_matter(objective):
-    problem = blobs(no_group=0.3)
-    plain = fair(objective, 20.0).run(problem, max_iterations=20).labels
-    for groups in (7 * problem.groups, np.where(problem.groups > 0, 3 - problem.groups, 0)):
-        renamed = with_groups(problem, groups)
-        found = fair(objective, 20.0).run(renamed, max_iterations=20).labels
-        assert (plain == found).mean() > 0.99
-
-
-def test_no_solution_of_a_sweep_serves_a_weight_better_than_its_own(objective):
-    problem = blobs(120, n_groups=3, seed=1)
-    unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
-    found = fair(objective).sweep(problem, unit * np.array([0, 1e-4, 1e-3, 1e-2]))
-    for own, other in itertools.pairwise(found.points):
-        assert own.energy(own.weight) <= other.energy(own.weight)
-        assert other.energy(other.weight) <= own.energy(other.weight)
-
-
-def test_a_run_leaves_a_hard_start(objective):
-    """It ends where it does from a soft start of the same labels."""
-    problem = blobs(120, n_groups=3, seed=1)
-    plain = fair(objective, 0.1).run(problem)
-    weight = 10 * plain.history.measures["discrete_objective"][-1]
-    hard = np.eye(plain.assignment.shape[1])[plain.assignment.argmax(axis=1)]
-    soft = 0.9 * hard + 0.1 / hard.shape[1]
-    ends = []
-    for start in (hard, soft):
-        measures = fair(objective, weight).run(problem, start).history.measures
-        ends.append(measures["discrete_objective"][-1] + weight * measures["fairness_error"][-1])
-    before = plain.history.measures
-    assert ends[0] < before["discrete_objective"][-1] + weight * before["fairness_error"][-1]
-    assert ends[0] <= ends[1] * 1.01
-
-
-@pytest.mark.parametrize("weight", [1.0, 1e3, 1e6])
-def test_multipliers_are_the_derivative_of_the_term_where_they_lead(weight):
-    rng = np.random.default_rng(0)
-    groups = rng.integers(-1, 3, 300)
-    mu = np.bincount(groups[groups >= 0]) / (groups >= 0).sum()
-    unary, bound = torch.from_numpy(rng.random((300, 4))), 0.3
-    term, out = FairnessTerm(groups, mu, unary), torch.empty_like(unary)
-
-    def constrain(v):
-        return v.sub_(v.amax(dim=1, keepdim=True))
-
-    start = torch.softmax(-unary / bound, dim=1)
-    term.begin(weight, term.masses(start))
-    for _ in range(10):
-        found = term.step(StepStart(unary / -bound, bound, 0.0, constrain), out)
-        term.multipliers = found.multipliers
-    np.testing.assert_allclose(found.multipliers, weight * term.slope(found.masses), atol=1e-6)
-    np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
-
-
-def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
+def test_classes_whose_seeds_look_the_same_stay_two_classes():
     """And scikit-learn's warning of coinciding clusters reaches nobody."""
     features = np.arange(90.0)[:, None] % 3
     graph, seeds = saf.AffinityGraph.k_nearest(features, 3), np.zeros(90, int)
     seeds[[0, 3]] = 1, 2
     problem = saf.Problem(features, graph, groups=1 + np.arange(90) % 2, seeds=seeds)
-    result = fair(objective, 20.0).run(problem, max_iterations=8)
+    result = fair(weight=20.0).run(problem, max_iterations=8)
     assert (result.labels[0], result.labels[3]) == (1, 2)
     assert result.assignment.shape[1] == 4
     assert np.isfinite(result.history.objective).all()
 
 
-def test_a_sweep_goes_by_rising_weight_from_one_solution_to_the_next(problem, objective):
-    method = fair(objective)
-    snapshots = []
-    found = run_to_end(method.iterate_sweep(problem, [50.0, 0.0, 2.0]), snapshots.append)
+def test_a_sweep_goes_by_rising_weight_from_one_solution_to_the_next(objective):
+    """Fairness grows, and the cost with it; each solution is the best for its weight."""
+    problem = blobs(120, n_groups=3, seed=1)
+    unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
+    weights, snapshots = (unit * np.array([0, 1e-2, 10])).tolist(), []
+    steps = fair(objective).iterate_sweep(problem, [weights[2], 0.0, weights[1]])
+    found = run_to_end(steps, snapshots.append)
     assert found.is_complete
-    assert [point.weight for point in found.points] == [0, 2, 50]
+    assert [point.weight for point in found.points] == weights
+    errors = [point.fairness_error for point in found.points]
+    assert (np.diff(errors) <= 0.02 * errors[0]).all() and errors[-1] < 0.5 * errors[0]
+    assert found.points[-1].objective > found.points[0].objective
     for before, after in itertools.pairwise(found.points):
-        np.testing.assert_array_equal(
-            after.segmentation.history.label_shares[0], before.segmentation.history.label_shares[-1]
-        )
-        columns = [point.segmentation.assignment.argmax(axis=1) for point in (before, after)]
-        assert (columns[0] == columns[1]).mean() > 0.5
+        assert before.energy(before.weight) <= after.energy(before.weight)
+        assert after.energy(after.weight) <= before.energy(after.weight)
     for point in found.points:
-        assert point.segmentation.recipe["parameters"]["fairness_weight"] == point.weight
+        labels = point.segmentation.labels
+        assert point.fairness_error == pytest.approx(fairness_error(labels, problem.groups))
+        assert point.balance == pytest.approx(balance(labels, problem.groups))
     fractions = [snapshot.fraction for snapshot in snapshots]
     assert (fractions[0], fractions[-1]) == (0, 1)
-    assert all(0 <= fraction <= 1 for fraction in fractions)
     parts = np.floor(3 * np.array(fractions[:-1]) - 1e-9)
     assert (np.diff(parts) >= 0).all()
 
 
 def test_a_sweep_chooses_weights_by_what_the_plain_clustering_costs():
     problem = blobs(80)
-    for scale in (1.0, 1e6):
-        scaled = saf.Problem(scale * problem.features, problem.graph, groups=problem.groups)
-        found = fair().sweep(scaled)
-        weights = np.array([point.weight for point in found.points])
-        assert found.is_complete
-        assert weights[0] == 0
-        assert (np.diff(weights) > 0).all()
-        assert weights[1] == pytest.approx(1e-3 * found.points[0].objective, rel=1e-2)
-        assert weights[-1] >= found.points[0].objective
-        assert found.points[-1].fairness_error < found.points[0].fairness_error
+    scaled = saf.Problem(1e6 * problem.features, problem.graph, groups=problem.groups)
+    found = fair().sweep(scaled)
+    weights = np.array([point.weight for point in found.points])
+    assert found.is_complete
+    assert weights[0] == 0
+    assert (np.diff(weights) > 0).all()
+    assert weights[1] == pytest.approx(1e-3 * found.points[0].objective, rel=1e-2)
+    assert weights[-1] >= found.points[0].objective
+    assert found.points[-1].fairness_error < found.points[0].fairness_error
 
 
-def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
-    snapshots = []
-    run_to_end(fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4]), snapshots.append)
+def test_a_cancelled_sweep_keeps_what_is_finished(problem):
     stop = False
-    steps = fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4], cancelled=lambda: stop)
-    for snapshot in itertools.islice(steps, len(snapshots)):
-        if snapshot.fraction > 1 / 3:
-            break
+    steps = fair().iterate_sweep(problem, [0.0, 1.0, 1e4], cancelled=lambda: stop)
+    next(snapshot for snapshot in steps if snapshot.fraction > 1 / 3)
     stop = True
     found = run_to_end(steps)
     assert not found.is_complete
     assert [point.weight for point in found.points] in ([0], [0, 1])
     assert all(p.segmentation.status is saf.Status.CONVERGED for p in found.points)
-    empty = run_to_end(fair(objective).iterate_sweep(problem, cancelled=lambda: True))
+    empty = run_to_end(fair().iterate_sweep(problem, cancelled=lambda: True))
     assert (empty.points, empty.is_complete) == ((), False)
 
 
@@ -404,40 +250,25 @@ def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
     ],
 )
 def test_problems_without_two_groups_are_refused(problem, groups, said):
-    for method in (fair(), fair("kmedian"), fair("ncut")):
+    for call in (fair().run, fair("ncut").run, fair().sweep):
         with pytest.raises(saf.InvalidInput, match=said):
-            method.run(with_groups(problem, groups))
-        with pytest.raises(saf.InvalidInput, match=said):
-            method.sweep(with_groups(problem, groups))
+            call(with_groups(problem, groups))
 
 
-@pytest.mark.parametrize(
-    "proportions",
-    [[0.5], [0.2, 0.3, 0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 1.0], [np.nan, np.nan]],
-)
+@pytest.mark.parametrize("proportions", [[0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
 def test_bad_proportions_are_refused(problem, proportions):
     with pytest.raises(saf.InvalidInput, match="proportions: expected"):
         fair(proportions=np.array(proportions)).run(problem)
 
 
-@pytest.mark.parametrize("weights", [[], [-1.0, 2.0], [0.0, np.nan], [np.inf]])
+@pytest.mark.parametrize("weights", [[], [-1.0, 2.0], [0.0, np.nan]])
 def test_bad_weights_of_a_sweep_are_refused(problem, weights):
     with pytest.raises(saf.InvalidInput, match="weights: expected numbers >= 0"):
         fair().sweep(problem, weights)
 
 
-@pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
-def test_the_step_bound_is_found_whatever_it_starts_from(problem, objective):
-    energies = [
-        fair(objective, 100.0, lipschitz=bound).run(problem).history.objective[-1]
-        for bound in (1e-3, 1.0, 1e3)
-    ]
-    assert max(energies) < 1.01 * min(energies)
-
-
-@pytest.mark.parametrize("weight", [0.0, 50.0, None])
-def test_prototypes_and_objective_are_those_of_the_assignment_at_any_stop(weight):
-    problem, method = blobs(n_groups=3, no_group=0.2), fair("kmeans", weight)
+def test_prototypes_and_objective_are_those_of_the_assignment_at_any_stop():
+    problem, method = blobs(n_groups=3, no_group=0.2), fair("kmeans")
     limited = [method.run(problem, max_iterations=limit) for limit in (1, 3, 100)]
     cancelled = [run_until(method, problem, n_questions)[0] for n_questions in (6, 10, 15, 21)]
     for result in (*limited, *(one for one in cancelled if len(one.history))):
@@ -447,8 +278,7 @@ def test_prototypes_and_objective_are_those_of_the_assignment_at_any_stop(weight
         recorded = result.history.measures["discrete_objective"][-1]
         cost = kmeans_objective(problem.features, result.labels)
         assert recorded == pytest.approx(cost, rel=1e-5)
-    if weight != 0:  # else it ends before the first of these questions that leaves a record
-        assert any(len(x.history) and x.status is saf.Status.CANCELLED for x in cancelled)
+    assert any(len(x.history) and x.status is saf.Status.CANCELLED for x in cancelled)
 
 
 @pytest.fixture(scope="module")
@@ -474,19 +304,6 @@ def test_a_run_leaves_the_groups_that_plain_clusters_are(clouds, objective, weig
     assert found.history.measures["fairness_error"][-1] < 0.3
 
 
-@pytest.mark.parametrize("weight", [1.0])
-def test_medoids_end_as_low_as_from_any_pair_of_clouds(clouds, weight):
-    """Each label has two clouds, of which either may hold its medoid."""
-    cloud, ends = np.repeat(np.arange(4), 30), []
-    for left, right in itertools.product((0, 2), (1, 3)):
-        start = np.where(cloud % 2 == 0, 0.9, 0.1)
-        start[cloud == 2 - left], start[cloud == 4 - right] = 0.6, 0.4
-        given = fair("kmedian", weight, n_clusters=2).run(clouds, np.stack([start, 1 - start], 1))
-        ends.append(given.history.objective[-1])
-    fresh = fair("kmedian", weight, n_clusters=2).run(clouds)
-    assert fresh.history.objective[-1] <= 1.001 * min(ends)
-
-
 def test_a_run_that_is_stopped_while_medoids_are_exchanged_keeps_the_better_ones():
     rng = np.random.default_rng(3)
     middles = ((0, 0), (4, 0), (9, 1), (9, 6), (2, 7))  # lumps, more than there are labels
@@ -495,7 +312,7 @@ def test_a_run_that_is_stopped_while_medoids_are_exchanged_keeps_the_better_ones
     problem = saf.Problem(points, graph, groups=np.arange(len(points)) // 7 % 2 + 1)
     method = saf.FairClustering(objective="kmedian", n_clusters=3)
     _, n_asked = run_until(method, problem)
-    for most in range(n_asked // 2, n_asked, 16):
+    for most in range(n_asked // 2, n_asked, 48):
         result, _ = run_until(method, problem, most)
         energies = result.history.objective
         assert (np.diff(energies) <= 1e-6 * abs(energies[0])).all()

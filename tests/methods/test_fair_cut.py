@@ -4,15 +4,11 @@ import numpy as np
 import pytest
 import torch
 from method_cases import fair_energy, run_until
-from scipy import sparse
 
 import napari_saf as saf
-from napari_saf.graph import SparseProduct
 from napari_saf.methods import _fair_cut
-from napari_saf.methods._fair_cut import _Links
 
 K = 3
-COUNTED = pytest.mark.parametrize("weight", [0.0, 1.0, 100.0])
 
 
 def clouds(n=300, seed=0):
@@ -34,27 +30,8 @@ def energy(problem, s, weight):
     return fair_energy(problem, "ncut", s, None, weight)
 
 
-def test_some_nodes_see_the_cut_of_all():
-    """Whatever they change to, sums and tables are those of a matrix that holds all nodes."""
-    rng = np.random.default_rng(1)
-    w = clouds(40).graph.weights.toarray()
-    product = SparseProduct(sparse.csr_array(w), torch.device("cpu"), torch.float64)
-    s = torch.from_numpy(rng.dirichlet(np.ones(K), 40))
-    links = _Links(product, torch.from_numpy(w.sum(axis=1, keepdims=True)))
-    sums = links.sums(s, torch.empty_like(s))
-    nodes = torch.tensor([1, 2, 8, 30])
-    part = links.among(nodes, s[nodes], sums[nodes], links.tables(s, sums))
-    s[nodes] = torch.from_numpy(rng.dirichlet(np.ones(K), 4))
-    own = part.sums(s[nodes], torch.empty_like(s[nodes]))
-    np.testing.assert_allclose(own, (w @ s.numpy())[nodes])
-    found, degrees = part.tables(s[nodes], own)
-    np.testing.assert_allclose(found, [column @ w @ column for column in s.numpy().T])
-    np.testing.assert_allclose(degrees, w.sum(axis=1) @ s.numpy())
-
-
-@COUNTED
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype):
+@pytest.mark.parametrize("weight", [0.0, 100.0])
+def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight):
     moved = []
     lower_few, among = _fair_cut.FairCut._lower_few, _fair_cut.FairCut._among
 
@@ -73,21 +50,12 @@ def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype)
     monkeypatch.setattr(_fair_cut.FairCut, "_among", watch_nodes)
     monkeypatch.setattr(_fair_cut.FairCut, "_lower_few", watch)
     problem = clouds()
-    result = cut(weight, dtype=dtype).run(problem)
+    result = cut(weight).run(problem)
     assert moved and min(map(len, moved)) < problem.n_nodes / 2
     found = result.history.objective
     assert (np.diff(found) <= 0).all()
     exact = energy(problem, result.assignment.astype(float), weight)
     assert found[-1] == pytest.approx(exact, rel=1e-4)
-
-
-def test_a_light_weight_first_finds_better_cuts_under_a_heavy_one(monkeypatch):
-    found = {}
-    for light in (3.0, 1e30):
-        monkeypatch.setattr(_fair_cut, "_LIGHT", light)
-        runs = [cut(100.0, seed=seed).run(clouds(600, seed)) for seed in range(4)]
-        found[light] = np.mean([run.history.objective[-1] for run in runs])
-    assert found[3.0] < found[1e30]
 
 
 def test_the_light_weight_is_shown_and_can_be_cancelled():

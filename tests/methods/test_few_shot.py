@@ -10,8 +10,6 @@ from method_cases import softmax, squared_distances
 from scipy.special import digamma
 
 import napari_saf as saf
-from napari_saf.methods._bavardage import whitened_by_seeds
-from napari_saf.methods._clustering import Tasks
 
 METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
 TASK_METHODS = {
@@ -133,16 +131,6 @@ def test_on_pixels_a_class_has_several_means_and_neighbours_are_near():
     np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("window", [1, 5])
-def test_without_an_image_a_table_on_a_grid_keeps_the_rules_of_tables(window):
-    features, seeds, _ = draw_tasks(1)
-    problem = saf.Problem(features[0], saf.GridGraph(seeds[0].shape, window=window), seeds=seeds[0])
-    table = saf.LaplacianShot(laplacian="features", n_prototypes=1).run(problem)
-    np.testing.assert_array_equal(saf.LaplacianShot().run(problem).assignment, table.assignment)
-    near = saf.LaplacianShot(laplacian="graph").run(problem).assignment
-    assert np.isfinite(near).all() and (near != table.assignment).any()
-
-
 def variational_step(y, assignment, seeds, precision, alpha, beta):
     """One step on features that need no projection, as in the class's Notes."""
     n_classes, n_dimensions = assignment.shape[1], min(assignment.shape[1] - 1, y.shape[1])
@@ -176,28 +164,6 @@ def test_one_step_of_bavardage_agrees_with_the_formulas(n_features):
     np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_shots", [1, 4, 30])
-def test_the_scatter_of_the_seeds_is_shrunk_and_clamped(n_shots):
-    features, seeds, _ = draw_tasks(2, n_shots=n_shots, n_features=7)
-    features *= np.linspace(0.1, 2, 7)
-    tasks = Tasks(torch.from_numpy(features), torch.from_numpy(seeds))
-    found = whitened_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0, n_features=7).numpy()
-    for x, given, y in zip(features, seeds, found, strict=True):
-        if n_shots == 1:
-            np.testing.assert_array_equal(y, x)
-            continue
-        residuals = np.concatenate([x[given == k] - x[given == k].mean(axis=0) for k in (1, 2, 3)])
-        freedom, p = len(residuals) - 3, 7
-        sample = residuals.T @ residuals / freedom
-        sample *= p / np.trace(sample)
-        squares = np.trace(sample @ sample)
-        oracle = ((1 - 2 / p) * squares + p**2) / ((freedom + 1 - 2 / p) * (squares - p))
-        rho = min(max(oracle, p / (p + freedom)), 1)
-        values, axes = np.linalg.eigh((1 - rho) * sample + rho * np.eye(p))
-        scales = np.minimum((values / ((values**2).sum() / p)) ** -0.5, 2)
-        np.testing.assert_allclose(y, x @ (axes * scales) @ axes.T, atol=1e-9)
-
-
 @pytest.mark.parametrize("temperature", [None, 10.0])
 def test_without_neighbours_the_nearest_prototype_wins(temperature):
     problem = one_task()
@@ -208,14 +174,12 @@ def test_without_neighbours_the_nearest_prototype_wins(temperature):
     np.testing.assert_array_equal(found.labels, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("weight", [0.5, 5.0, 50.0])
-def test_the_energy_of_laplacian_shot_never_rises(dtype, weight):
-    method = saf.LaplacianShot(laplacian_weight=weight, tolerance=0.0, dtype=dtype)
-    for seed in range(5):
+@pytest.mark.parametrize("weight", [0.5, 50.0])
+def test_the_energy_of_laplacian_shot_never_rises(weight):
+    method = saf.LaplacianShot(laplacian_weight=weight, tolerance=0.0)
+    for seed in range(3):
         objective = method.run(one_task(seed=seed), max_iterations=20).history.objective
-        slack = 1e-6 if dtype == "float32" else 1e-12
-        assert (np.diff(objective) <= slack * np.abs(objective[1:])).all()
+        assert (np.diff(objective) <= 1e-6 * np.abs(objective[1:])).all()
 
 
 def test_the_bound_of_bavardage_never_loosens_where_nothing_is_projected_away():
@@ -228,31 +192,24 @@ def test_the_bound_of_bavardage_never_loosens_where_nothing_is_projected_away():
 
 
 @pytest.mark.parametrize("name", list(TASK_METHODS))
-@pytest.mark.parametrize("n_shots", [1, 5])
-@pytest.mark.parametrize(("n_features", "offset"), [(12, 0), (90, 3)])
+@pytest.mark.parametrize(("n_shots", "n_features", "offset"), [(1, 12, 0), (5, 90, 3)])
 def test_many_tasks_are_labelled_like_each_by_itself(
     monkeypatch, name, n_shots, n_features, offset
 ):
+    """Whether features come by task, or as rows of a table."""
     monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
     method = replace(TASK_METHODS[name], dtype="float64")
     if name == "scatter":
         method = replace(method, within_scatter=np.diag(np.linspace(0.2, 2, n_features)))
     features, seeds, _ = draw_tasks(4, n_shots, n_features=n_features, spread=1.5)
     found = method.run_tasks(features + offset, seeds)
+    rows = np.random.default_rng(0).permutation(seeds.size).reshape(seeds.shape)
+    table = np.empty((seeds.size, n_features))
+    table[rows] = features + offset
+    np.testing.assert_array_equal(method.run_tasks(table, seeds, rows=rows), found)
     assert found.dtype == np.int64
     for x, given, labels in zip(features + offset, seeds, found, strict=True):
         np.testing.assert_array_equal(method.run(as_problem(x, given)).labels, labels)
-
-
-@pytest.mark.parametrize("name", list(TASK_METHODS))
-def test_rows_of_a_table_are_the_nodes_of_tasks(monkeypatch, name):
-    monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
-    features, seeds, _ = draw_tasks(5)
-    rows = np.random.default_rng(0).permutation(seeds.size).reshape(seeds.shape)
-    table = np.empty((seeds.size, features.shape[2]))
-    table[rows] = features
-    found = TASK_METHODS[name].run_tasks(table, seeds, rows=rows)
-    np.testing.assert_array_equal(found, TASK_METHODS[name].run_tasks(features, seeds))
 
 
 @pytest.mark.parametrize("name", list(TASK_METHODS))
@@ -265,11 +222,9 @@ def test_permuted_classes_permute_the_labels(name):
 
 
 @pytest.mark.parametrize("method", [saf.LaplacianShot(), saf.SLK(), saf.Bavardage()])
-@pytest.mark.parametrize("n_shots", [1, 5])
-@pytest.mark.parametrize("shares", [(1, 1, 1, 1, 1), (6, 3, 2, 1, 1)])
-def test_defaults_are_no_worse_than_the_nearest_prototype(method, n_shots, shares):
+def test_defaults_are_no_worse_than_the_nearest_prototype(method):
     features, seeds, labels = draw_tasks(
-        30, n_shots, shares=shares, n_queries=75, n_features=100, spread=2.5
+        30, 1, shares=(6, 3, 2, 1, 1), n_queries=75, n_features=100, spread=2.5
     )
     nearest = saf.LaplacianShot(laplacian_weight=0.0, rectification=None, max_iterations=1)
     right, least = (
@@ -279,20 +234,6 @@ def test_defaults_are_no_worse_than_the_nearest_prototype(method, n_shots, share
     assert right >= least
 
 
-def test_no_tasks_have_no_labels(method):
-    found = method().run_tasks(np.zeros((0, 5, 3)), np.zeros((0, 5), int))
-    assert found.shape == (0, 5)
-
-
-def test_a_high_concentration_makes_classes_more_even():
-    features, seeds, _ = draw_tasks(100, n_shots=1, shares=(6, 1, 1), n_features=3)
-    largest = [
-        np.mean([np.bincount(one).max() for one in method.run_tasks(features, seeds)])
-        for method in (saf.Bavardage(precision=5.0, concentration=c) for c in (1.0, 1e6))
-    ]
-    assert largest[0] > largest[1]
-
-
 @pytest.mark.parametrize("preprocessing", ["scaled", "centred unit"])
 def test_labels_depend_neither_on_origin_nor_on_scale(method, preprocessing):
     features, seeds, _ = draw_tasks(5)
@@ -300,13 +241,6 @@ def test_labels_depend_neither_on_origin_nor_on_scale(method, preprocessing):
     np.testing.assert_array_equal(
         options.run_tasks(1e3 * features + 5, seeds), options.run_tasks(features, seeds)
     )
-
-
-def test_constant_features_are_no_fault(method):
-    problem = as_problem(np.ones((6, 2)), np.array([1, 2, 0, 0, 0, 0]))
-    result = method().run(problem)
-    assert np.isfinite(result.assignment).all()
-    np.testing.assert_array_equal(result.labels[:2], [1, 2])
 
 
 def test_a_run_that_stands_still_has_converged(method):
@@ -319,10 +253,8 @@ def test_a_run_that_stands_still_has_converged(method):
     [
         (np.zeros((5, 3)), np.ones((2, 5), int), "features: expected finite numbers of shape"),
         (np.full((2, 5, 3), np.nan), np.ones((2, 5), int), "features: expected finite"),
-        (np.zeros((0, 0, 3)), np.zeros((0, 0), int), "features"),
         (np.zeros((2, 0, 3)), np.zeros((2, 0), int), "features"),
         (np.full((1, 4, 2), "a"), np.ones((1, 4), int), "features"),
-        (np.ones((1, 4, 2), complex), np.ones((1, 4), int), "features"),
         (np.zeros((2, 5, 3)), np.ones((2, 4), int), r"seeds: expected shape \(2, 5\)"),
         (np.zeros((2, 5, 3)), np.ones((2, 5)), "seeds: expected whole .* float64"),
         (np.zeros((2, 5, 3)), -np.ones((2, 5), int), "seeds: expected 0, 1, 2, ..., got -1"),
@@ -334,10 +266,9 @@ def test_a_run_that_stands_still_has_converged(method):
         ),
     ],
 )
-@pytest.mark.parametrize("name", ["laplacianshot", "bavardage", "slk bo"])
-def test_bad_tasks_are_refused(name, features, seeds, said):
+def test_bad_tasks_are_refused(features, seeds, said):
     with pytest.raises(saf.InvalidInput, match=said):
-        TASK_METHODS[name].run_tasks(features, seeds)
+        saf.LaplacianShot().run_tasks(features, seeds)
 
 
 @pytest.mark.parametrize(
@@ -353,11 +284,3 @@ def test_a_bad_scatter_is_refused(scatter, said):
     problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
     with pytest.raises(saf.InvalidInput, match=said):
         saf.Bavardage(within_scatter=scatter).run(problem)
-
-
-def test_neighbours_are_the_same_in_small_and_large_tables(monkeypatch):
-    problem = one_task()
-    method = saf.LaplacianShot(laplacian_weight=1.0, dtype="float64")
-    small = method.run(problem)
-    monkeypatch.setattr("napari_saf.methods._laplacian._MAX_DENSE_NODES", 1)
-    np.testing.assert_allclose(method.run(problem).assignment, small.assignment, atol=1e-9)

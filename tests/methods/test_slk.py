@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from method_cases import by_column, softmax, squared_distances
-from scipy.special import xlogy
-from sklearn.cluster import kmeans_plusplus
 
 import napari_saf as saf
 from napari_saf.graph import GraphUnion
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
-from napari_saf.metrics import matched_accuracy
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
 KINDS = ("bo", "ms", "means")
@@ -57,16 +54,12 @@ def given_matrix(n=40):
 
 
 PROBLEMS = {
-    "grid": lambda: saf.Problem.from_image(
-        np.random.default_rng(0).random((7, 8)), window=5, **PLAIN
-    ),
     "masked": masked_problem,
     "images": lambda: saf.Problem.from_images(
         [np.random.default_rng(0).random((5, 6)), np.random.default_rng(1).random((4, 4))], **PLAIN
     ),
     # q is the nearest of p: many pairs name each other, and no diagonal makes up for it
     "nearest": lambda: saf.Problem(points(), saf.AffinityGraph.k_nearest(points(), 1)),
-    "given": lambda: saf.Problem(points(), given_matrix()),
 }
 
 
@@ -138,18 +131,14 @@ def rough_start(problem, n_columns=3):
     return 0.6 * nearest + 0.4 * noise
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [*zip(PROBLEMS, ["float32", "float64"] * 3, strict=False)]
-)
-def test_the_relaxed_objective_never_rises(name, dtype, kind, laplacian):
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_relaxed_objective_never_rises(name, kind, laplacian):
     problem = PROBLEMS[name]()
-    slack = 1e-6 if dtype == "float32" else 1e-12
     for weight, seed in ((0.5, 0), (50.0, 2)):
-        options = {"n_clusters": 4, "tolerance": 0.0, "seed": seed, "dtype": dtype}
-        method = slk(kind, laplacian, weight, **options)
+        method = slk(kind, laplacian, weight, n_clusters=4, tolerance=0.0, seed=seed)
         objective = method.run(problem, max_iterations=5).history.objective
         assert np.isfinite(objective).all()
-        assert (np.diff(objective) <= slack * np.abs(objective[1:])).all()
+        assert (np.diff(objective) <= 1e-6 * np.abs(objective[1:])).all()
 
 
 @pytest.mark.parametrize("name", list(PROBLEMS))
@@ -175,48 +164,11 @@ def test_one_update_and_its_energy_agree_with_the_formulas(monkeypatch, name, ki
     assert result.history.objective[1] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(("lam", "kept"), [(1.0, 1.0), (5.0, 0.5), (15.0, 0.25), (35.0, 0.125)])
-def test_an_update_that_would_raise_the_energy_is_halved_until_it_falls(monkeypatch, lam, kept):
-    one_update(monkeypatch)
-    features = np.repeat(points(12), 2, axis=0)
-    pairs = np.kron(np.eye(12), [[0, 1], [1, 0]])
-    problem, sigma2 = saf.Problem(features, saf.AffinityGraph(pairs)), 0.5
-    start = np.tile([[0.9, 0.1], [0.3, 0.7]], (12, 1))
-    method = slk("means", "graph", lam, sigma2, dtype="float64")
-    result = method.run(problem, initial=start, max_iterations=1)
-    first = start.T @ features / start.sum(axis=0)[:, None]
-    a = unaries(problem, first, "means", sigma2)
-    before, share, target = energy(start, a, pairs, lam), 1.0, a + lam * pairs @ start
-    while True:
-        updated = softmax(share * target + (1 - share) * np.log(start))
-        if energy(np.maximum(updated, 1e-10), a, pairs, lam) <= before:
-            break
-        share /= 2
-    assert share == kept
-    np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
-
-
-def test_neighbours_smooth():
-    """Noise that a label takes from each pixel by itself is voted down by its neighbours."""
-    truth = np.kron([[0, 1], [1, 0]], np.ones((10, 10)))
-    noisy = saf.Problem.from_image(
-        truth + 0.4 * np.random.default_rng(0).standard_normal((20, 20)), **PLAIN
-    )
-    start = np.stack([1 - noisy.features[:, 0], noisy.features[:, 0]], axis=1).clip(0.01, 0.99)
-    start /= start.sum(axis=1, keepdims=True)
-    wrong = []
-    for weight in (0.0, 1.0):
-        method = slk("means", "graph", weight, sigma2=0.05)
-        labels = method.run(noisy, initial=start).assignment.argmax(axis=1)
-        wrong.append(np.mean(labels != truth.ravel()))
-    assert wrong[1] < 0.5 * wrong[0]
-
-
-def test_permuted_nodes_permute_the_assignment(kind, laplacian):
+def test_permuted_nodes_permute_the_assignment(kind):
     features, matrix = points(), given_matrix().weights.toarray() / 20
     start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
     order = np.random.default_rng(3).permutation(40)
-    method = saf.SLK(prototypes=kind, laplacian=laplacian, dtype="float64")
+    method = saf.SLK(prototypes=kind, laplacian="features", dtype="float64")
     plain, permuted = (
         method.run(
             saf.Problem(features[rows], saf.AffinityGraph(matrix[np.ix_(rows, rows)])), start[rows]
@@ -226,43 +178,9 @@ def test_permuted_nodes_permute_the_assignment(kind, laplacian):
     np.testing.assert_allclose(permuted.assignment, plain.assignment[order], atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem, kind, dtype):
-    method = slk(kind, weight=0.0, sigma2=0.02, n_clusters=3, tolerance=0.0, dtype=dtype)
-    result = method.run(problem, max_iterations=200)
-    assert result.status is saf.Status.CONVERGED
-    prototypes = by_column(result)
-    expected = softmax(unaries(problem, prototypes, kind, 0.02))
-    np.testing.assert_allclose(result.assignment, expected, atol=2e-3)
-
-
-def test_shifted_means_are_peaks_of_the_density(problem):
-    """At the end each is the mean of the features by assignment times kernel."""
-    method = saf.SLK(n_clusters=4, prototypes="ms", sigma2=0.02, tolerance=0.0, dtype="float64")
-    result = method.run(problem, max_iterations=LIMIT)
-    kernel = unaries(problem, result.prototypes, "ms", 0.02)
-    weights = result.assignment[:, result.columns] * kernel
-    means = weights.T @ problem.features / weights.sum(axis=0)[:, None]
-    np.testing.assert_allclose(result.prototypes, means, atol=1e-3 * np.sqrt(0.02))
-
-
-def test_a_mode_is_the_features_of_its_exemplar(problem, kind, laplacian):
-    result = saf.SLK(n_clusters=5, prototypes=kind, laplacian=laplacian).run(problem)
-    if kind == "means":
-        assert result.exemplars is None
-        return
-    assert result.exemplars.shape == result.columns.shape
-    own = problem.features[result.exemplars]
-    if kind == "bo":
-        np.testing.assert_array_equal(result.prototypes, own)
-    else:
-        squares = squared_distances(problem.features, result.prototypes)
-        np.testing.assert_array_equal(result.exemplars, squares.argmin(axis=0))
-
-
 def test_no_two_modes_share_their_features():
     """Few grey values, many pixels of each: nearly all candidates of a mode are equal."""
-    for seed in range(7):
+    for seed in range(2):
         levels = np.random.default_rng(seed).integers(0, 7, (12, 12))
         problem = saf.Problem.from_image(levels, **PLAIN)
         for weight in (1.0, 5.0, 20.0):
@@ -285,7 +203,7 @@ def test_a_start_beside_seeds_finds_all_distinct_features(kind):
     seeds[0, 0], seeds[9, 9] = 1, 2
     image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
     problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
-    for seed in range(5):
+    for seed in range(2):
         method = saf.SLK(n_clusters=4, new_labels=True, prototypes=kind, seed=seed)
         result = method.run(problem)
         assert result.assignment.shape[1] == 4
@@ -329,50 +247,6 @@ def test_the_kernel_width_of_an_image_is_a_share_of_its_variance(problem):
     np.testing.assert_allclose(found, given, atol=1e-5)
 
 
-def first_modes(x, n_columns, sigma2):
-    """The densest node of the cell of each k-means++ point."""
-    drawn, _ = kmeans_plusplus(np.float32(x), n_columns, random_state=0)
-    cells, nodes = squared_distances(x, np.float64(drawn)).argmin(axis=1), []
-    for cell in range(n_columns):
-        own = (cells == cell).nonzero()[0]
-        kernels = np.exp(-squared_distances(x[own], x[own]) / (2 * sigma2))
-        nodes.append(own[kernels.mean(axis=1).argmax()])
-    return x[nodes]
-
-
-def reference_modes(problem, modes, lam, sigma2):
-    """Labels from 0 and the energy of Algorithm 2.1 with typical nodes, in float64."""
-    x, weights = np.float64(problem.features), problem.graph.weights.toarray()
-    least, labels = np.inf, None
-    while True:
-        a, before = unaries(problem, modes, "bo", sigma2), np.inf
-        s = softmax(a)
-        for _ in range(200):
-            s = softmax(a + lam * weights @ s)
-            now = (xlogy(s, s) - s * a - lam / 2 * s * (weights @ s)).sum()
-            if before - now <= 1e-5 * abs(now):
-                break
-            before = now
-        if not now < least - 1e-4 * abs(now):
-            return labels, min(least, now)
-        least, labels, modes = now, s.argmax(axis=1), x[s.argmax(axis=0)]
-
-
-@pytest.mark.parametrize("seed", [2, 3, 8])
-def test_nodes_far_from_every_mode_follow_their_neighbours_as_in_the_algorithm(seed):
-    """What decides is far below the rounding of 1 in float32, in which we compute."""
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((150, 2)) * rng.choice([0.05, 0.5, 2], 150)[:, None]
-    x = np.float64(np.float32(x + rng.integers(0, 3, (150, 1))))
-    problem = saf.Problem(x, saf.AffinityGraph.k_nearest(x, 5, symmetrise=True))
-    lam, sigma2 = 2.0, 0.02
-    labels, least = reference_modes(problem, first_modes(x, 4, sigma2), lam, sigma2)
-    method = saf.SLK(n_clusters=4, prototypes="bo", laplacian_weight=lam, sigma2=sigma2)
-    result = method.run(problem)
-    assert result.history.objective[-1] <= least + 1e-4 * abs(least)
-    assert matched_accuracy(labels, result.labels) > 0.98
-
-
 def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
     """Nodes of a large graph are moved for the run: labels, exemplars and seeds with them."""
     n, seeds = 60, np.zeros(60, int)
@@ -395,27 +269,13 @@ def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
         method.run(problem, initial=start[:9])
 
 
-def test_the_start_hangs_on_no_order_in_memory(monkeypatch, kind):
-    x = points(200)
-    graph = saf.AffinityGraph.k_nearest(x, 4, symmetrise=True)
-    method = saf.SLK(n_clusters=5, prototypes=kind, dtype="float64")
-    plain = method.run(saf.Problem(x, graph))
-    monkeypatch.setattr("napari_saf.methods._clustering._MIN_REORDERED_NODES", 1)
-    moved = method.run(saf.Problem(x, graph))
-    np.testing.assert_allclose(moved.history.objective, plain.history.objective, rtol=1e-9)
-    np.testing.assert_array_equal(moved.labels, plain.labels)
-
-
-@pytest.mark.parametrize("sigma2", [0.025, 0.25])
-@pytest.mark.parametrize("limit", [1, LIMIT])
-def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind, sigma2, limit):
+def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind):
     """A narrow kernel leaves nodes far from every mode undecided."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((400, 3)) * rng.choice([0.2, 1, 3], 400)[:, None]
     features += 3 * rng.integers(0, 3, (400, 1))
     problem = saf.Problem(features, saf.GridGraph((20, 20)))
-    method = saf.SLK(n_clusters=4, prototypes=kind, sigma2=sigma2)
-    result = method.run(problem, max_iterations=limit)
+    result = saf.SLK(n_clusters=4, prototypes=kind, sigma2=0.025).run(problem)
     shares = result.assignment[:, result.columns]
     largest = shares == result.assignment.max(axis=1, keepdims=True)
     labels = result.labels.ravel() - 1

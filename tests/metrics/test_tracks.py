@@ -69,51 +69,6 @@ def test_operations_are_counted_and_weighed(labels, parents, truth, true_parents
     assert score.det == pytest.approx(of_objects)
 
 
-def test_the_same_is_1_and_nothing_is_0():
-    assert score_tracks(MOTHER, MOTHER, PARENTS, PARENTS).tra == 1
-    assert score_tracks(0 * MOTHER, MOTHER, {}, PARENTS).tra == 0
-
-
-def graph_of(frames, parents):
-    """Return objects (frame, track) with their pixels, and links with whether they divide."""
-    objects = {
-        (t, number): set(np.flatnonzero(frame == number).tolist())
-        for t, frame in enumerate(frames)
-        for number in np.unique(frame[frame > 0]).tolist()
-    }
-    links = {((t, n), (t + 1, n)): False for t, n in objects if (t + 1, n) in objects}
-    for daughter, parent in parents.items():
-        end = max(node for node in objects if node[1] == parent)
-        links[end, min(node for node in objects if node[1] == daughter)] = True
-    return objects, links
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_operations_are_those_between_the_graphs(seed):
-    rng = np.random.default_rng(seed)
-    truth = np.repeat(rng.permuted(np.tile([0, 1, 2, 3, 4], (4, 1)), axis=1), 4, axis=1)
-    labels = np.where(rng.random(truth.shape) < 0.25, rng.integers(0, 6, truth.shape), truth)
-    true_objects, true_links = graph_of(truth, {})
-    objects, links = graph_of(labels, {})
-    partner = {
-        true: node
-        for true, pixels in true_objects.items()
-        for node, own in objects.items()
-        if node[0] == true[0] and 2 * len(pixels & own) > len(pixels)
-    }
-    matched = [*partner.values()]
-    alone = {node: true for true, node in partner.items() if matched.count(node) == 1}
-    induced = {(alone[a], alone[b]) for a, b in links if a in alone and b in alone}
-    assert counts_of(score_tracks(labels, truth)) == [
-        len(matched) - len(set(matched)),
-        len(true_objects) - len(matched),
-        len(objects) - len(set(matched)),
-        len(induced - {*true_links}),
-        len({*true_links} - induced),
-        0,
-    ]
-
-
 @pytest.mark.parametrize(
     ("labels", "truth", "parents", "message"),
     [

@@ -70,16 +70,6 @@ def test_measures_are_those_of_each_object_however_they_are_numbered_and_placed(
     brighter = saf.measure_objects(objects, image + 1)
     stays = np.isin(measures.groups, ["shape", "texture", "neighbours", "outline"])
     assert np.allclose(brighter.values[:, stays], measures.values[:, stays], atol=1e-3)
-    # moved, with the same surroundings: all of it stays
-    wide = [(24, 24), (24, 24)]
-    moved = saf.Objects(np.pad(objects.labels, wide), objects.kinds)
-    assert np.allclose(
-        saf.measure_objects(moved, np.pad(image, [*wide, (0, 0)], mode="edge")).values[
-            :, np.isin(measures.groups, ["shape", "neighbours"])
-        ],
-        measures.values[:, np.isin(measures.groups, ["shape", "neighbours"])],
-        atol=1e-3,
-    )
 
 
 def test_volumes_and_series_are_measured():
@@ -92,14 +82,6 @@ def test_volumes_and_series_are_measured():
     both = saf.measure_objects(frames, np.stack([image] * 2), axes="tyx")
     assert np.allclose(both.values[:8], both.values[8:], atol=1e-6)
     assert np.allclose(both.values[:8], saf.measure_objects(objects, image).values, atol=1e-6)
-
-
-def test_means_of_pixel_features_are_measures_too():
-    objects, image, kinds = discs((2, 8))
-    measures = saf.measure_objects(objects, image, features="patterns")
-    assert "features" in measures.groups
-    classes = saf.learn_classes(measures, click(kinds, 2), groups=["features"], method="forest")
-    assert classes.apply(objects, image).classes.shape == kinds.shape
 
 
 def test_classes_go_to_other_images_through_a_file(tmp_path, measured):
@@ -175,36 +157,10 @@ def test_the_choice_says_how_well_it_tells_the_clicks(measured):
     assert (again.groups, again.method) == (chosen.groups, chosen.method)
 
 
-@pytest.mark.parametrize("n_clicks", [1, 3])
-def test_objects_without_a_class_leave_the_others_right(n_clicks):
-    rng = default_rng(0)
-    kinds = np.repeat([1, 2, 0], [40, 40, 300])
-    centres = np.array([[0, 4, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])  # debris first
-    values = centres[kinds] + rng.normal(0, np.where(kinds > 0, 0.4, 1.5)[:, None], (380, 4))
-    measures = saf.ObjectMeasures(
-        np.arange(1, 381), values.astype(np.float32), tuple("abcd"), ("shape",) * 4
-    )
-    clicks = {k: v for k, v in click(kinds, n_clicks).items() if v}
-    classified = saf.learn_classes(measures, clicks).classify(measures)
-    assert (classified.classes == kinds)[kinds > 0].mean() > 0.98
-
-
-def test_a_class_may_be_of_several_kinds_of_objects():
-    clump = np.arange(90) % 3
-    values = clump[:, None] + default_rng(0).normal(0, 0.1, (90, 3))
-    measures = saf.ObjectMeasures(
-        np.arange(1, 91), values.astype(np.float32), tuple("abc"), ("shape",) * 3
-    )
-    kinds = 1 + (clump == 1)  # on both sides of the other class
-    classified = saf.learn_classes(measures, click(kinds, 2)).classify(measures)
-    assert np.array_equal(classified.classes, kinds)
-
-
 @pytest.mark.parametrize(
     ("clicks", "options", "message"),
     [
         ({1: 1}, {}, "two classes"),
-        ({}, {}, "two classes"),
         ({1: 1, 999: 2}, {}, "no object 999"),
         ({1: 1, 2: 0}, {}, "classes of 1 or more"),
         ({1: 1, 2: 2}, {"groups": ["taste"]}, "taste"),
@@ -227,14 +183,11 @@ def test_other_measures_are_refused(measured):
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 2},
         {"method": "saf"},
         {"groups": ["taste"]},
-        {"classes": [1]},
         {"vectors": [[1.0]]},
         {"deviation": [0.0]},
         {"features": "nothing"},
-        {"names": {"a": "b"}},
     ],
 )
 def test_a_damaged_file_is_told(tmp_path, measured, change):
@@ -264,15 +217,6 @@ def test_bounds_of_measures_hold_them_and_widen_with_doubt():
         assert np.allclose(bounds["area_high"], high, rtol=0.2)
         assert set(bounds["count_low"]) == set(bounds["count_high"]) == {2}
     assert widths[1] > 3 * widths[0]
-
-
-def test_things_of_doubt_widen_the_count():
-    share = np.zeros((20, 60))
-    share[5:15, 5:15], share[5:15, 25:35], share[5:15, 45:55] = 1.0, 0.6, 0.4
-    bounds = saf.object_bounds(saf.split_objects(share > 0.5), {1: share}, smallest=20)
-    assert bounds["count_low"].tolist() == [1, 1] and bounds["count_high"].tolist() == [3, 3]
-    with pytest.raises(saf.InvalidInput, match="kind 1"):
-        saf.object_bounds(saf.split_objects(share > 0.5), {})
 
 
 def test_tables_of_runs_with_probabilities_have_bounds_in_their_units():

@@ -84,14 +84,6 @@ def test_undo_and_redo_lead_back_and_forth(steps):
         assert (editor.can_undo, editor.can_redo) == (place > 0, place < len(states) - 1)
 
 
-def test_painted_numbers_become_objects():
-    editor = ObjectEditor(two_squares())
-    editor.labels[18, 30:] = 9
-    editor.labels[editor.labels == 3] = 0
-    editor.adopt(8)
-    assert editor.objects.kinds.tolist() == [0, 7, 7, 0, 0, 0, 0, 0, 0, 8]
-
-
 @pytest.mark.parametrize("numbers", [[], [0], [9], [-1], [1, 9]])
 def test_numbers_that_no_object_has_are_refused(numbers):
     editor = ObjectEditor(two_squares())
@@ -99,15 +91,6 @@ def test_numbers_that_no_object_has_are_refused(numbers):
         with pytest.raises(saf.InvalidInput, match="objects"):
             call(numbers)
     assert not editor.can_undo
-
-
-def test_numbers_take_16_bits_as_long_as_they_may_double():
-    for count, kind in ((3, np.uint16), (2**15, np.uint32)):
-        labels = np.arange(count + 1, dtype=np.uint32).reshape(1, -1)
-        editor = ObjectEditor(saf.Objects(labels, np.minimum(labels[0], 1).astype(np.int64)))
-        assert editor.labels.dtype == kind and editor.next_number == count + 1
-        assert editor.objects.labels.dtype == np.uint32
-        assert np.array_equal(editor.objects.labels, labels)
 
 
 def test_a_cut_for_which_no_number_is_left_is_refused():

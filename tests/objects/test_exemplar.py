@@ -42,16 +42,7 @@ def test_channels_count_wherever_they_are():
     np.testing.assert_array_equal(last.labels, first.labels)
 
 
-@pytest.mark.parametrize(
-    "box", [(12, 12, 29), (12, 12, 13, 29), (-1, 12, 29, 29), (0, 0, 96, 112), (12, 12, 97, 29)]
-)
+@pytest.mark.parametrize("box", [(12, 12, 29), (12, 12, 13, 29), (-1, 12, 29, 29), (0, 0, 96, 112)])
 def test_a_box_is_part_of_the_image(box):
     with pytest.raises(saf.InvalidInput, match="box"):
         saf.segment_like(discs()[0], box)
-
-
-def test_something_differs_in_a_box():
-    image, _ = discs()
-    image[:40, :40] = 0.2
-    with pytest.raises(saf.InvalidInput, match="box"):
-        saf.segment_like(image, (12, 12, 29, 29))

@@ -1,10 +1,8 @@
 """Strokes on several images teach together."""
 
 import numpy as np
-import pytest
 
 import napari_saf as saf
-from napari_saf.errors import Cancelled
 from napari_saf.problem import ImageOptions
 from napari_saf.project import fit_jointly
 
@@ -48,10 +46,3 @@ def test_images_with_the_same_classes_are_labelled_to_teach_with_all_pixels():
     values = own[:, 0] * (scaling.high - scaling.low) + scaling.low
     assert values.max() > 0.75
     assert [*label(taught, first)[6, [2, 8, 14]]] == [1, 2, 2]
-
-
-def test_it_can_be_cancelled():
-    pixels = image(0.1, 0.9)
-    seeds = strokes(pixels.shape, n1=2, n2=8)
-    with pytest.raises(Cancelled):
-        fit_jointly([pixels], [seeds], saf.AssignmentFlow(), OPTIONS, cancelled=lambda: True)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tifffile
-from project_cases import SHAPE, STROKES, make, pixels
+from project_cases import STROKES, make, pixels
 
 import napari_saf as saf
 from napari_saf.project import _autosave, project_digest
@@ -54,16 +54,6 @@ def test_what_is_loaded_is_built_again(model, tmp_path):
     assert project_digest(state(model).build(None)) == project_digest(project)
 
 
-def test_files_are_added_once(model, tmp_path):
-    told = []
-    model.on_changed = lambda: told.append(len(model.entries))
-    model.add_files([tmp_path / "a.tif", tmp_path / "b.tif"])
-    model.add_files([tmp_path / "b.tif", tmp_path / "c.tif"])
-    assert [entry.name for entry in model.entries] == ["a.tif", "b.tif", "c.tif"]
-    model.remove(model.entries[1])
-    assert told == [2, 3, 2]
-
-
 def test_missing_and_changed_images_wait_for_an_answer(model, tmp_path):
     project = make(tmp_path / "images")
     paths = [image.file.path for image in project.images]
@@ -102,16 +92,6 @@ def test_stored_layers_are_those_that_left_the_screen(model, tmp_path):
     ]
 
 
-def test_unchanged_pixels_are_encoded_once(model, tmp_path):
-    model.add_files([tmp_path / "a.tif"])
-    first, second = (state(model, shown()).build(None).images[0].layers[0].pixels for _ in range(2))
-    assert first is second
-    changed = state(model, shown(np.flipud(STROKES))).build(None).images[0].layers[0]
-    np.testing.assert_array_equal(changed.pixels.to_array(), np.flipud(STROKES))
-    model.forget_encodings(set())
-    assert not model.encodings
-
-
 def test_images_in_memory_are_written_beside_the_project(model, tmp_path):
     """Each once, under a name of its own, again when its pixels were replaced or it moves."""
     model.entries += [in_memory("made", pixels(0)), in_memory("made", pixels(1))]
@@ -124,11 +104,6 @@ def test_images_in_memory_are_written_beside_the_project(model, tmp_path):
     elsewhere = state(model).build(tmp_path / "q.napari-saf")
     assert elsewhere.images[0].file.path.parent == tmp_path / "q_images"
     assert not state(model).build(None).images[0].file.path.is_absolute()
-
-
-def test_pixels_of_lazy_images_are_not_computed_to_compare(model):
-    model.entries.append(in_memory("lazy", SimpleNamespace(shape=SHAPE)))
-    assert state(model, shown()).build(None).images[0].layers
 
 
 def test_a_project_is_saved_where_files_are_gone(model, tmp_path):

@@ -13,7 +13,6 @@ from project_cases import CLASSES, STROKES, make, pack, parts, pixels
 
 import napari_saf as saf
 from napari_saf.project import (
-    DigestCache,
     FileReference,
     content_digest,
     find_files,
@@ -32,11 +31,10 @@ def states(project, *folders):
     return [one.state for one in project.find_images(folders)]
 
 
-@pytest.mark.parametrize("slash", ["\\", "/"])
-def test_images_are_found_where_they_were_wherever_the_folder_is(folder, tmp_path, slash):
+def test_images_are_found_where_they_were_wherever_the_folder_is(folder, tmp_path):
     main, entries = parts(folder / "p.napari-saf")
-    for image in main["images"]:
-        image["file"]["path"] = image["file"]["path"].replace("/", slash)
+    image = main["images"][0]
+    image["file"]["path"] = image["file"]["path"].replace("/", "\\")
     (folder / "p.napari-saf").write_bytes(pack(main, entries))
     for place in (folder, tmp_path / "other"):
         folder = folder.rename(place)
@@ -179,19 +177,6 @@ def test_of_a_large_file_blocks_are_read(tmp_path, monkeypatch):
         other[at] ^= 1
         path.write_bytes(other)
         assert content_digest(path) != before
-
-
-def test_while_a_project_is_open_a_file_is_hashed_once(tmp_path, monkeypatch):
-    path, calls = tmp_path / "a", []
-    path.write_bytes(b"one")
-    monkeypatch.setattr(
-        "napari_saf.project._files.content_digest", lambda path: calls.append(path) or "x"
-    )
-    cache = DigestCache()
-    assert (cache(path), cache(path), len(calls)) == ("x", "x", 1)
-    path.write_bytes(b"other")
-    cache(path)
-    assert calls == [Path(path)] * 2
 
 
 def test_a_path_that_no_file_can_have_is_missing(tmp_path):

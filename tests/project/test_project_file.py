@@ -1,7 +1,6 @@
 """Project files: what is saved comes back, and whatever was changed is refused."""
 
 import dataclasses
-import json
 import random
 import zlib
 
@@ -13,7 +12,7 @@ from hypothesis.extra import numpy as npst
 from project_cases import STROKES, make, pack, parts, pixels
 
 import napari_saf as saf
-from napari_saf.project import EncodedLabels, project_digest
+from napari_saf.project import EncodedLabels
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +98,6 @@ def test_prototypes_of_labels_come_back(tmp_path):
     assert again.layers[0].pixels.labels().tolist() == [1, 2]
 
 
-def test_docks_and_the_image_on_screen_are_no_work(folder):
-    project = saf.load_project(folder / "p.napari-saf")
-    other = dataclasses.replace(project, docks={}, current=1)
-    assert project_digest(other) == project_digest(project)
-    fewer = dataclasses.replace(project, images=project.images[:1])
-    assert project_digest(fewer) != project_digest(project)
-
-
 def make_with_recipes(*names):
     recipe = saf.Pipeline.from_prototypes(
         saf.PrototypeSet(np.eye(3), options=saf.problem.ImageOptions(features="lab"))
@@ -114,16 +105,10 @@ def make_with_recipes(*names):
     return saf.Project(recipes=dict.fromkeys(names, recipe))
 
 
-@pytest.mark.parametrize(
-    ("project", "words"),
-    [
-        (saf.Project(docks={"a": {"b": object()}}), "values that JSON can hold"),
-        (saf.Project(docks={"a": {"b": float("nan")}}), "values that JSON can hold"),
-    ],
-)
-def test_what_no_file_can_hold_is_refused(tmp_path, project, words):
-    with pytest.raises(saf.InvalidInput, match=words):
-        saf.save_project(tmp_path / "p.napari-saf", project)
+def test_what_no_file_can_hold_is_refused(tmp_path):
+    for value in (object(), float("nan")):
+        with pytest.raises(saf.InvalidInput, match="values that JSON can hold"):
+            saf.save_project(tmp_path / "p.napari-saf", saf.Project(docks={"a": {"b": value}}))
     with pytest.raises(saf.InvalidInput, match=r"ends in \.napari-saf"):
         saf.save_project(tmp_path / "p.zip", saf.Project())
     assert not [*tmp_path.iterdir()]
@@ -139,40 +124,11 @@ def refused(path, content, words=r"m\.napari-saf"):
     assert str(path) in str(raised.value)
 
 
-ODD_VALUES = (None, True, -1, 0, 0.5, 2**63, 1e308, "", "layers/9.runs", "\0", [], [0], {}, {"": 1})
-
-
-def places(plain, path=()):
-    """Yield the way to each value in JSON, from the outer to the inner ones."""
-    items = plain.items() if isinstance(plain, dict) else enumerate(plain)
-    for key, value in items:
-        yield (*path, key)
-        if isinstance(value, dict | list):
-            yield from places(value, (*path, key))
-
-
-def changed(main, draw):
-    """Return JSON values of which one is another, is missing, or has one more, and which."""
-    main = json.loads(json.dumps(main))
-    *way, last = draw.choice([*places(main)])
-    inner = main
-    for key in way:
-        inner = inner[key]
-    kind = draw.randrange(3)
-    if kind == 0 or isinstance(inner, list):
-        inner[last] = draw.choice(ODD_VALUES)
-    elif kind == 1:
-        del inner[last]
-    else:
-        inner["unknown"] = 1
-    return main, (*way, last)
-
-
 def test_every_changed_byte_is_found(folder, tmp_path):
     """Cut, changed, doubled and inserted bytes, anywhere in the file."""
     content, draw = (folder / "p.napari-saf").read_bytes(), random.Random(0)
     path = tmp_path / "m.napari-saf"
-    for _ in range(300):
+    for _ in range(120):
         at, n = draw.randrange(len(content)), draw.choice((1, 1, 2, 40))
         other = bytes(byte ^ draw.randrange(1, 256) for byte in content[at : at + n])
         new = draw.choice(
@@ -188,36 +144,10 @@ def test_every_changed_byte_is_found(folder, tmp_path):
             refused(path, new)
 
 
-def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, tmp_path):
-    """What is read after all is saved and read again to the same: it is a project."""
-    main, entries = parts(folder / "p.napari-saf")
-    draw, path, n_read = random.Random(1), tmp_path / "m.napari-saf", 0
-    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    for _ in range(200):
-        other, _ = changed(main, draw)
-        if draw.random() < 0.2:
-            name = draw.choice([*entries])
-            content = draw.choice([b"", zlib.compress(b"\0" * 80), entries[name][:-1], b"no"])
-            refused(path, pack(main, entries | {name: content}))
-            continue
-        path.write_bytes(pack(other, entries))
-        try:
-            project = saf.load_project(path)
-        except saf.FormatError as error:
-            assert str(path) in str(error)
-        else:
-            n_read += 1
-            again = saf.load_project(saf.save_project(tmp_path / "n.napari-saf", project))
-            assert len(again.images) == len(project.images)
-    assert n_read < 67  # names, values of docks, paths, numbers of a recipe
-    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"schema": 2}, "schema: expected 1, got 2"),
-        ({"schema": 0}, "schema: expected 1, got 0"),
         ({"schema": True}, "schema"),
         ({"kind": "labels"}, "kind"),
         ({"extra": 1}, "unknown entry 'extra'"),
@@ -225,7 +155,6 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
         ({"current": 2}, "current: expected the number of an image"),
         ({"images": []}, "layers: expected the runs of each"),
         ({"recipes": {"strokes": {"schema": 1, "method": "rm"}}}, "recipes.strokes: method"),
-        ({"docks": {"Segment": 1}}, "docks.Segment"),
     ],
 )
 def test_impossible_values_are_named(folder, tmp_path, changes, words):
@@ -236,15 +165,12 @@ def test_impossible_values_are_named(folder, tmp_path, changes, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"shape": [10**9, 10**9]}, "runs of"),
         ({"shape": [12, 16]}, "runs of 192 pixels"),
-        ({"n_runs": 2**40}, "as many runs as pixels"),
         ({"shape": [2**30, 2**30], "n_runs": 2**59}, "as many runs"),
         ({"scale": [1.0]}, "scale and place"),
         ({"scale": [float("inf"), 1.0]}, "finite"),
         ({"runs": "../../outside"}, "layers: expected the runs of each"),
         ({"place": {"singletons": [2]}}, "singletons below 2"),
-        ({"level": 1.5}, "level"),
         ({"classes": [CLASS | {"prototypes": [[1.0], [1.0, 2.0]]}]}, "as many numbers each"),
         ({"classes": [CLASS | {"prototypes": [[1e39]]}]}, "finite numbers"),
         (

@@ -1,7 +1,6 @@
 """Tiles on workers of dask: threads, and processes of which one dies."""
 
 import operator
-import threading
 import types
 from collections import deque
 from functools import partial
@@ -43,30 +42,6 @@ def test_tasks_may_be_added_while_others_are_done(threads):
             if item < 100 and item % 4 == 0:
                 items.appendleft(100 + item)
         assert found == {n: 2 * n for n in (*range(1, 12), 104, 108)}
-
-
-def test_workers_that_come_later_take_their_share(monkeypatch):
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(_cluster, "_COUNTED_SECONDS", 0.0)
-    settings = {"processes": False, "n_workers": 0, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(**settings) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        sent, own, under_way = [], client.map, []
-
-        def send(function, items, **more):
-            sent.extend(items)
-            return own(function, items, **more)
-
-        monkeypatch.setattr(client, "map", send)
-        late = threading.Timer(0.3, lambda: cluster.scale(8))
-        late.start()
-        for n_done, _ in enumerate(run_tasks(client, double, deque(range(40)))):
-            client.wait_for_workers(8)
-            under_way.append(len(sent) - n_done)
-        late.join()
-    assert max(under_way) > 8  # not four for ever
 
 
 @pytest.mark.parametrize("n_deaths", [1, 2])

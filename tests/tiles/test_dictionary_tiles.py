@@ -28,15 +28,6 @@ def test_tiles_are_labelled_as_the_whole(tmp_path, taught):
     assert set(found.sizes) <= {1, 2, 3, 4}
 
 
-def test_atoms_of_texture_have_around_them_what_texture_sees(tmp_path, taught):
-    image = taught[0]
-    dictionary = saf.PatchDictionary.learn(
-        image, n_atoms=4, patch_size=5, n_samples=800, features="texture"
-    )
-    found = saf.label_large(image, dictionary, tmp_path / "a.ome.zarr", tile=48)
-    assert (found.labels[:] == dictionary.apply(image).labels).mean() > 0.995
-
-
 def test_masks_and_what_does_not_suit(tmp_path, taught):
     image, dictionary = taught
     mask = np.zeros(image.shape, bool)

@@ -1,12 +1,9 @@
 """Objects found in tiles are those of the whole image."""
 
-import shutil
-
 import dask.array
 import numpy as np
 import pytest
 import zarr
-from PIL import Image
 from scipy import ndimage
 
 import napari_saf as saf
@@ -30,24 +27,20 @@ def assert_same(found, expected):
     np.testing.assert_array_equal(found.kinds, expected.kinds)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.exhaustive), 3])
-def test_tiles_give_the_objects_and_numbers_of_the_whole_image(tmp_path, seed):
-    labels = blobs((130, 151), seed=seed)
-    own = {"smallest": 10 * seed + 1, "neck": 0.05 * seed}
-    if seed % 2:
-        own["uncertainty"] = 0.3 * np.random.default_rng(seed).random(labels.shape)
-    found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=48, halo=40, **own)
+def test_tiles_give_the_objects_and_numbers_of_the_whole_image(tmp_path, threads):
+    """By workers of dask from an array of dask, too."""
+    labels = blobs((130, 151), seed=3)
+    uncertainty = 0.3 * np.random.default_rng(3).random(labels.shape)
+    own = {"smallest": 31, "neck": 0.15, "uncertainty": uncertainty}
+    array, more = dask.array.from_array(labels, 40), {"tile": 48, "halo": 40, "client": threads}
+    found = saf.split_large(array, tmp_path / "o.ome.zarr", **more, **own)
     assert_same(found, saf.split_objects(labels, **own))
     assert not found.notes
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"spacing": (3, 1, 1)}, pytest.param({"axis": 0}, marks=pytest.mark.exhaustive), {"axis": -1}],
-)
+@pytest.mark.parametrize("given", [{"spacing": (3, 1, 1)}, {"axis": -1}])
 def test_volumes_and_slices(tmp_path, given):
     labels = blobs((20, 33, 5 if given.get("axis") == -1 else 36), 2, width=2)
-    labels = labels[:5] if given.get("axis") == 0 else labels
     given["kinds"] = [1, 2]
     found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=16, halo=16, **given)
     assert_same(found, saf.split_objects(labels, **given))
@@ -81,17 +74,11 @@ def test_the_table_is_that_of_the_whole_image(tmp_path):
     assert np.allclose(again.scale, 0.5)
 
 
-@pytest.mark.parametrize(
-    "axes", ["tyx", *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("yx", "zyx"))]
-)
-def test_measures_and_classes_of_tiles_are_those_of_the_whole_image(
-    tmp_path, monkeypatch, threads, axes
-):
-    shape = {"yx": (90, 130), "zyx": (20, 36, 40), "tyx": (3, 60, 70)}[axes]
+def test_measures_and_classes_of_tiles_are_those_of_the_whole_image(tmp_path, monkeypatch, threads):
+    shape, axes = (3, 60, 70), "tyx"
     labels = blobs(shape, 2, width=2)
     image = np.random.default_rng(0).random((*shape, 2)) + labels[..., None]
-    axis = 0 if axes == "tyx" else None
-    found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=32, halo=40, axis=axis)
+    found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=32, halo=40, axis=0)
     objects = saf.Objects(found.labels[:], found.kinds)
     expected = saf.measure_objects(objects, image, axes=axes, features="patterns")
     monkeypatch.setattr(_vectors, "_TILE", {2: 32, 3: 16})
@@ -149,13 +136,6 @@ def test_a_run_goes_on_where_it_was(tmp_path):
         split(smallest=40)
 
 
-def test_workers_of_dask_and_arrays_of_dask(tmp_path, threads):
-    labels = blobs((100, 130))
-    array, own = dask.array.from_array(labels, 40), {"tile": 32, "halo": 40, "client": threads}
-    found = saf.split_large(array, tmp_path / "o.ome.zarr", **own)
-    assert_same(found, saf.split_objects(labels))
-
-
 def test_what_label_large_left_is_split(tmp_path):
     image = np.where(blobs((64, 80), 1) > 0, 200, 20).astype(np.uint8)
     options = ImageOptions("intensity", 3, "uniform", scaling=(0, 255))
@@ -176,12 +156,8 @@ def test_nothing_and_specks(tmp_path):
     ("given", "message"),
     [
         ({"labels": np.zeros((5, 5))}, "whole numbers"),
-        ({"labels": np.full((5, 5), -1)}, "expected 0, 1"),
         ({"labels": np.zeros((2, 2, 2, 2), int)}, "planes or volumes"),
-        ({"smallest": 0}, "smallest"),
         ({"neck": 2}, "neck"),
-        ({"axis": 5}, "axis"),
-        ({"spacing": (1, 0)}, "spacing"),
         ({"tile": 3}, "tile"),
         ({"halo": 0}, "halo"),
         ({"kinds": ["a"]}, "kinds"),
@@ -192,51 +168,3 @@ def test_bad_input_is_named(tmp_path, given, message):
     out = tmp_path / "o.ome.zarr"
     with pytest.raises(saf.InvalidInput, match=message):
         saf.split_large(**{"labels": np.ones((20, 30), int), "out": out, **given})
-
-
-def test_parts_that_were_removed_are_found_again(tmp_path):
-    labels, done = blobs((64, 64)), []
-    out = tmp_path / "o.ome.zarr"
-    with pytest.raises(Cancelled):
-        saf.split_large(
-            labels,
-            out,
-            tile=32,
-            progress=lambda k, n: done.append(k),
-            cancelled=lambda: len(done) > 2,
-        )
-    shutil.rmtree(out / ".parts")
-    assert_same(saf.split_large(labels, out, tile=32), saf.split_objects(labels))
-
-
-def write_palette(path, labels):
-    """Save an indexed picture as other programs do: colours, and no word of labels."""
-    picture = Image.fromarray(labels.astype(np.uint8))
-    picture.putpalette(np.random.default_rng(0).integers(0, 256, 768).tolist())
-    picture.save(path)
-    return path
-
-
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_an_indexed_picture_is_labels_as_in_memory(tmp_path, suffix):
-    labels = blobs((60, 70))
-    path = write_palette(tmp_path / f"kinds{suffix}", labels)
-    assert np.array_equal(saf.read_labels(path).array, labels)
-    found = saf.split_large(path, tmp_path / "o.ome.zarr", tile=32)
-    assert_same(found, saf.split_objects(labels))
-    measured, whole = saf.measure_large(path), saf.region_table(labels)
-    assert measured["pixels"].tolist() == whole["pixels"].tolist()
-
-
-def test_an_indexed_picture_is_a_mask_and_an_image_as_in_memory(tmp_path):
-    labels = blobs((60, 70))
-    path = write_palette(tmp_path / "kinds.png", labels)
-    colours = saf.read_image(path).array
-    assert colours.shape == (60, 70, 3)
-    method = saf.SLK(n_clusters=2)
-    inside = saf.label_large(colours, method, tmp_path / "a.ome.zarr", mask=path, tile=32)
-    same = saf.label_large(path, method, tmp_path / "b.ome.zarr", mask=labels > 0, tile=32)
-    assert np.array_equal(inside.labels[:], same.labels[:])
-    assert np.array_equal(inside.labels[:] > 0, labels > 0)
-    problem = saf.Pipeline(method).problem(colours, mask=saf.read_labels(path).array)
-    assert problem.n_nodes == np.count_nonzero(labels)

@@ -14,7 +14,6 @@ import napari_saf as saf
 from napari_saf.input import ImageOptions
 from napari_saf.methods import _full_resolution
 from napari_saf.pipeline import Pipeline
-from napari_saf.tiles._tiling import sides_of
 
 Image = NDArray[Any]
 
@@ -103,8 +102,7 @@ def test_tiles_have_the_labels_of_memory(tmp_path: Path, name: str) -> None:
     ("name", "kind"),
     [
         ("in full", "array"),
-        pytest.param("first click", "array", marks=pytest.mark.exhaustive),
-        *[pytest.param(n, "finite", marks=pytest.mark.exhaustive) for n in ("stack", "colour")],
+        pytest.param("stack", "finite", marks=pytest.mark.exhaustive),
     ],
 )
 def test_masks_have_the_labels_of_memory(tmp_path: Path, name: str, kind: str) -> None:
@@ -118,24 +116,6 @@ def test_masks_have_the_labels_of_memory(tmp_path: Path, name: str, kind: str) -
     found = saf.label_large(image, recipe, tmp_path / "m.ome.zarr", tile=96, mask=mask)
     assert ((found.labels[:] > 0) == own).all()
     assert (found.labels[:] == expected).mean() >= 0.9999
-
-
-@pytest.mark.exhaustive
-def test_it_does_not_matter_where_it_is_stopped_and_how_large_tiles_are(tmp_path: Path) -> None:
-    image, recipe = CASES["first click"]
-    expected: Any = recipe.run(image).labels
-    for tile, n_done in ((90, 5), (300, 1)):
-        out, own = tmp_path / f"{tile}.ome.zarr", {"tile": tile}
-
-        def stop(n: int, _: int, n_done: int = n_done) -> None:
-            if n == n_done:
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            saf.label_large(image, recipe, out, progress=stop, **own)  # type: ignore[arg-type]
-        found = saf.label_large(image, recipe, out, **own)  # type: ignore[arg-type]
-        assert found.n_done_before > 0
-        assert (found.labels[:] == expected).mean() >= 0.9999
 
 
 def test_more_pixels_than_are_labelled_at_once_are_reduced_and_that_is_told(tmp_path: Path) -> None:
@@ -154,10 +134,3 @@ def test_large_volumes_are_labelled_by_what_blocks_of_them_teach(tmp_path: Path)
     assert any("from blocks" in note for note in found.notes)
     expected: Any = first_click().run(image).labels
     assert (found.labels[:] == expected).mean() > 0.98
-
-
-@pytest.mark.parametrize("shape", [(2, 700, 720), (6000, 2), (1, 1)])
-def test_tiles_of_images_without_windows_are_planes(shape: tuple[int, ...]) -> None:
-    """Such as two slices, where a window of 1 fits: a tile was a pixel."""
-    tile = sides_of(shape, (1,) * len(shape), None)[2]
-    assert np.prod(-(-np.array(shape) // tile)) <= 12
