@@ -36,6 +36,13 @@ def test_an_image_is_labelled_in_tiles_and_not_again(cli, scan):
     assert cli(*run[:-1], "contrast", "--overwrite").code == 0
 
 
+@pytest.mark.parametrize("out", ["m.tif", "m.ome.zarr --tile 32"])
+def test_kinds_without_objects_are_reported(cli, scan, out):
+    kinds = ("--objects", "--object-kinds", "1,99")
+    outcome = cli("segment", scan, "-o", *out.split(), *kinds, *PLAIN)
+    assert outcome.code == 0 and "got 99" in outcome.err
+
+
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(cli, scan, tmp_path):
     outcome = cli("segment", scan, "-o", "m.ome.zarr", "--dry-run", *PLAIN)
     assert outcome.code == 0

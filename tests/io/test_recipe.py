@@ -3,6 +3,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
@@ -14,7 +16,7 @@ from napari_saf.io import (
     with_level,
     with_prototypes,
 )
-from napari_saf.methods import AssignmentFlow, SelfAssignmentFlow
+from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
@@ -192,3 +194,39 @@ def test_what_is_of_one_image_alone_is_not_taught(taught, features):
     given = np.stack([image, image]).transpose(1, 2, 0) if features == "array" else features
     problem = Problem.from_image(image, **PLAIN | {"features": given})
     assert PrototypeSet.fit(problem, result.labels) is None
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+def paths(plain, prefix=()):
+    yield prefix
+    for key, value in plain.items() if isinstance(plain, dict) else ():
+        yield from paths(value, (*prefix, key))
+
+
+def replaced(plain, path, value):
+    if not path:
+        return value
+    return plain | {path[0]: replaced(plain[path[0]], path[1:], value)}
+
+
+@given(data=st.data())
+def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
+    path = data.draw(st.sampled_from(list(paths(GOOD))))
+    value = data.draw(VALUES)
+    plain = replaced(GOOD, path, value)
+    if data.draw(st.booleans()):
+        plain = plain if not isinstance(plain, dict) else plain | {"method": "af"}
+    try:
+        recipe = load(tmp_path, plain)
+    except FormatError as error:
+        assert "r.json" in str(error)
+    else:
+        assert isinstance(recipe, Pipeline)
+        assert type(recipe.method) in METHODS.values()

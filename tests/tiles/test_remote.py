@@ -135,6 +135,14 @@ def test_faults_of_what_is_behind_a_url_are_told(tmp_path, memory):
         ImageSource.open("nix://a.zarr")
 
 
+def test_an_image_behind_a_url_that_is_another_one_is_refused(tmp_path, memory):
+    url = put(memory, write_zarr(tmp_path / "a.zarr", picture()))
+    saf.label_large(url, recipe(), tmp_path / "m.ome.zarr")
+    put(memory, write_zarr(tmp_path / "a.zarr", picture((100, 120))))
+    with pytest.raises(saf.InvalidInput, match="changed since"):
+        saf.label_large(url, recipe(), tmp_path / "m.ome.zarr")
+
+
 def test_a_coarse_level_that_is_one_large_piece_is_refused_by_its_metadata(tmp_path, memory):
     source = write_zarr(tmp_path / "a.zarr", picture(), levels=2)
     about = json.loads((source / "1" / "zarr.json").read_text())
