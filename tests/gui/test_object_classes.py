@@ -5,7 +5,7 @@ import pytest
 from gui_cases import read_table
 
 import napari_saf as saf
-from napari_saf._gui.layers.metadata import CLASSES_KEY
+from napari_saf._gui.layers.metadata import CLASSES_KEY, OBJECTS_KEY
 from napari_saf._gui.objects import classes as section
 from napari_saf._gui.objects.classes import COLORS
 from napari_saf._gui.objects.dock import ObjectsWidget
@@ -212,6 +212,26 @@ def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
     assert dock.classes.learned is None and not any(dock.classes.state.clicks.values())
     model.layers.remove(first)
     assert [*dock.classes.images] == [str(second.unique_id)]
+
+
+def test_objects_of_a_project_are_taken_along(dock, model, settle):
+    teach(dock, settle)
+    labels, image = cells(1)
+    model.add_image(image, name="other")
+    numbers = saf.split_objects(np.where(labels == 2, 2, 0)).labels
+    clicks = {int(numbers[8, 8]): 2}
+    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": clicks}
+    metadata = {OBJECTS_KEY: np.append(0, np.full(N, 2)), CLASSES_KEY: kept}
+    other = model.add_labels(numbers, name="other [Objects]", metadata=metadata)
+    dock.classes.choose_label(1)
+    click(dock, 5)
+    for _ in range(4):
+        settle(dock, 50)
+    key = str(other.unique_id)
+    assert dock.classes.state.clicks[key] == clicks
+    learned = dock.classes.classified_of(key)
+    by_number = dict(zip(learned.numbers.tolist(), learned.classes.tolist(), strict=True))
+    assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE
 
 
 def test_a_track_has_one_class(model, open_on, settle, monkeypatch):

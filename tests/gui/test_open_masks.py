@@ -126,8 +126,10 @@ def test_regions_and_labels_of_a_person_come_back_as_such(model, result, export,
     again = reopen(export, settle, save(export, settle, ".npy"))
     assert is_given(again) and class_names(again) == {2: "cell"}
     n_layers = len(model.layers)
-    for name, content in (("a.png", b"no"), ("a.npy", b"\x93NUMPY")):  # no masks
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.png").write_bytes(b"no")
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY")
+    np.save(tmp_path / "line.npy", np.arange(3))
+    for name in ("a.png", "a.npy", "line.npy"):  # no masks
         export.open_mask(tmp_path / name)
         settle(export)
         assert export.status.is_error and name in export.status.text
