@@ -92,7 +92,7 @@ def test_labels_follow_strokes_undo_redo_and_erased_classes_in_one_layer_below(
     assert "another class" in scribbles.status.text and not labels_of(scribbles).any()
 
 
-def test_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
+def test_undo_or_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     scribbles, model, paint, qtbot
 ):
     other = model.add_image(blocks(40), name="other")
@@ -101,20 +101,18 @@ def test_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     paint(scribbles, CORNERS[0], 1, waits=False)
     with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         paint(scribbles, CORNERS[1], 2, waits=False)
+    for _ in range(2):
+        scribbles.strokes.layer.undo()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    assert "class 1" in scribbles.status.text and not labels_of(scribbles).any()
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
+        for _ in range(2):
+            scribbles.strokes.layer.redo()
     ended = []
     scribbles.controller.returned.connect(ended.append)
     with qtbot.waitSignal(scribbles.controller.began, timeout=TIMEOUT):
         paint(scribbles, CORNERS[2], 3, waits=False)
     assert len(ended) <= 1
-    for _ in range(3):
-        scribbles.strokes.layer.undo()
-    qtbot.waitUntil(
-        lambda: not scribbles.controller.is_running and "class 1" in scribbles.status.text,
-        timeout=TIMEOUT,
-    )
-    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
-        for _ in range(2):
-            scribbles.strokes.layer.redo()
     with qtbot.waitSignal(scribbles.controller.finished, timeout=TIMEOUT):
         scribbles.input.choose(image=other)
     assert scribbles.input.strokes is None and not scribbles.classes.numbers()

@@ -64,7 +64,7 @@ class RunController(QObject):
         self._viewer, self._runs = viewer, runs
         self.run: Run | None = None
         self.waiting: RunJob | None = None  # queued until the current run ends
-        self._has_returned = self._is_in_sight = False
+        self._has_returned = self._is_in_sight = self._discards = False
         self._frame: Frame | None = None
         self._frame_seconds = self._began_showing = 0.0
         # Qt handles a timer with zero interval after pending paint events.
@@ -99,9 +99,11 @@ class RunController(QObject):
             self.waiting = job
             self.run.cancel()
 
-    def stop(self) -> None:
+    def stop(self, *, discards: bool = False) -> None:
+        """Stop the run; with `discards`, none of its labels are shown any more."""
         self.waiting = None
         if self.run is not None:
+            self._discards |= discards
             self.run.cancel()
 
     def shut_down(self) -> None:
@@ -119,7 +121,7 @@ class RunController(QObject):
 
     def _begin(self, job: RunJob) -> None:
         live = job.live or job.create_layer(self._viewer)
-        self._has_returned = self._is_in_sight = False
+        self._has_returned = self._is_in_sight = self._discards = False
         self.note = ""
         self._frame_seconds = 1 / current_settings().frames
         run = self.run = Run(job, live, self.reader)
@@ -145,7 +147,7 @@ class RunController(QObject):
 
     def _show_newest(self) -> None:
         self._began_showing = time.perf_counter()
-        if self.run is not None and self.run.mailbox:
+        if self.run is not None and self.run.mailbox and not self._discards:
             self._show(self.run.mailbox.pop())
         self._painted.start()
 
@@ -187,7 +189,8 @@ class RunController(QObject):
 
     def _on_returned(self, result: Segmentation) -> None:
         run = self.run
-        if run is None or (self.waiting is not None and self.waiting.live is run.live):
+        is_replaced = self.waiting is not None and self.waiting.live is self.live
+        if run is None or is_replaced or self._discards:
             return
         self._has_returned = True
         self._timer.stop()

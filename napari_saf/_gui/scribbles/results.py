@@ -200,7 +200,7 @@ class StrokeResults(QObject):
         if result is not None and result.locked is None:
             if self.of_run is result or self._controller.waiting is not None:
                 self.give_way(result)
-                self._controller.stop()
+                self._controller.stop(discards=True)
             result.clear(reason)
         if result is not None:
             result.checksum = self.checksum()
