@@ -231,3 +231,10 @@ def test_images_labelled_together_keep_their_masks_and_pixels_without_data() -> 
 def test_what_no_pipeline_can_be_made_of_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(saf.InvalidInput, match=words):
         Pipeline(**{"method": saf.SLK(), **changes})
+
+
+def test_regions_have_no_names_of_labels() -> None:
+    image = discs((72, 90), 0)
+    labelling = dataclasses.replace(by_strokes(image), level=0.3).run(image)
+    assert labelling.names == {} and labelling.kinds is not None
+    assert all(name == f"region {number}" for number, name in labelling.all_names.items())
