@@ -200,3 +200,12 @@ def test_the_recipe_of_things_on_a_ground_repeats_it():
     # also of an image that would not be recognised by itself
     other = Pipeline.from_plain(result.recipe).problem(textures(3))
     assert other.options.extractor == Foreground("dark")
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [((2, 64, 64), (1, 3, 3)), ((64, 2, 64), (3, 1, 3)), ((2, 500), (1, 13)), ((2, 2), (1, 1))],
+)
+def test_an_axis_without_room_for_a_window_leaves_the_others_theirs(shape, window):
+    assert ImageOptions().resolve([shape], 1).window == window
+    assert ImageOptions().resolve([shape, shape], 1).window == window

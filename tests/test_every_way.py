@@ -231,3 +231,20 @@ def test_images_labelled_together_keep_their_masks_and_pixels_without_data() -> 
 def test_what_no_pipeline_can_be_made_of_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(saf.InvalidInput, match=words):
         Pipeline(**{"method": saf.SLK(), **changes})
+
+
+def test_regions_have_no_names_of_labels() -> None:
+    image = discs((72, 90), 0)
+    labelling = dataclasses.replace(by_strokes(image), level=0.3).run(image)
+    assert labelling.names == {} and labelling.kinds is not None
+    assert all(name == f"region {number}" for number, name in labelling.all_names.items())
+
+
+def test_objects_of_strokes_on_several_images_are_split_in_each() -> None:
+    images = [discs((40, 50), k) for k in range(2)]
+    seeds = [np.where(image > 190, 2, np.where(image < 50, 1, 0)) for image in images]
+    pipeline = Pipeline(saf.AssignmentFlow(), PLAIN, objects=saf.ObjectStep(smallest=8, kinds=(2,)))
+    for labelling, image in zip(
+        run_to_end(pipeline.iterate(images, seeds=seeds)), images, strict=True
+    ):
+        assert labelling.objects.labels.shape == image.shape and len(labelling.measures["object"])

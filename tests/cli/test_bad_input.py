@@ -141,6 +141,7 @@ ERRORS = {
     "export labels.npy -o in --connected --min-pixels 9": ["no region has 9 pixels"],
     # Objects
     "objects mask.tif -o t.csv --image eye.npy": ["shape"],
+    "objects mask.ome.zarr -o o.ome.zarr --image eye.npy": ["shape"],
     "objects mask.tif -o t.xls": ["t.xls", ".csv"],
     "objects mask.tif -o old.csv": ["old.csv", "--overwrite"],
     "objects mask.tif -o t.csv --kinds 9,8": ["mask.tif", "kinds", "8, 9"],

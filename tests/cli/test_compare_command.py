@@ -43,3 +43,10 @@ def test_the_truth_is_measured(cli, picture, rows, tmp_path):
     ):
         labels = method.run(problem).labels
         assert float(row["covering"]) == saf.metrics.segmentation_covering(labels, truth)
+
+
+def test_methods_that_do_not_suit_the_image_are_named(cli, picture, rows):
+    methods = "--method bavardage --method saf --max-labels 2"
+    outcome = cli(f"compare {picture()} -o a.csv {methods}")
+    assert outcome.code == 0 and "BAVARDAGE: seeds" in outcome.err
+    assert len(rows("a.csv")) == 1

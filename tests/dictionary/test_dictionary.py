@@ -176,3 +176,24 @@ def test_told_to_end_it_ends():
 def test_bad_images_are_named(image, options, words):
     with pytest.raises(saf.InvalidInput, match=words):
         make().apply(image, **options)
+
+
+def test_distances_of_atoms_know_no_symmetries():
+    dictionary = make(channels=3)
+    atoms = np.concatenate([dictionary.atoms, turned(dictionary.atoms[0], 6)[None]])
+    twice = saf.PatchDictionary(atoms=atoms, usage=np.ones(5, int), scaling=Scaling(0.0, 1.0))
+    found = twice.distances()
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_allclose(found[0], found[4], atol=1e-4)
+    assert found[0, 4] == pytest.approx(0, abs=1e-4)
+    places = twice.embedding()
+    assert places.shape == (5, 2)
+    np.testing.assert_allclose(places[0], places[4], atol=1e-3)
+
+
+def test_transforms_are_the_eight_symmetries():
+    dictionary = make(channels=2)
+    found = dictionary.transforms()
+    for atom, eight in zip(dictionary.atoms, found, strict=True):
+        for k, one in enumerate(eight):
+            np.testing.assert_array_equal(one, turned(atom, k))

@@ -129,3 +129,14 @@ def test_tables_that_may_be_other_numbers_are_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(saf.FormatError, match=rf"p\.csv.*{words}"):
         saf.load_prototypes(path)
+
+
+def test_there_must_be_labels():
+    problem = saf.Problem.from_image(looks()[0], **PLAIN)
+    for labels in (None, np.zeros((8, 32), int), np.ones((3, 3), int), np.full((8, 32), -1)):
+        with pytest.raises(saf.InvalidInput, match=r"^labels: "):
+            saf.PrototypeSet.from_labels(problem, labels)
+    with pytest.raises(saf.InvalidInput, match="n_each: expected at least 1"):
+        saf.PrototypeSet.from_labels(problem, looks()[1], 0)
+    with pytest.raises(saf.InvalidInput, match="n_each"):
+        saf.PrototypeSet.from_labels(problem, looks()[1], 2.5)

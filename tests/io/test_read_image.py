@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import imagecodecs
@@ -9,6 +10,7 @@ import tifffile
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ome_zarr.format import FormatV04
 from ome_zarr.writer import write_image
 from PIL import Image, ImageOps
 
@@ -293,3 +295,15 @@ def test_a_value_that_may_be_a_colour_counts_where_all_channels_have_it(tmp_path
     source = ImageSource.open(tmp_path / "a.tif", no_data=value)
     part = source.read((slice(0, 8), slice(0, 9)))
     assert np.array_equal(part, image.array, equal_nan=True)
+
+
+def test_chunks_of_objects_are_not_even_read(tmp_path):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    write_image(STACK[0], group, axes="yx", scale_factors=[], fmt=FormatV04())
+    described = next(path.rglob(".zarray"))
+    filters = [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}]
+    objects = {"dtype": "|O", "fill_value": "", "filters": filters, "compressor": None}
+    described.write_text(json.dumps(json.loads(described.read_text()) | objects))
+    with pytest.raises(FormatError, match="expected real numbers"):
+        read_image(path)

@@ -9,6 +9,7 @@ from skimage.measure import label as connected_regions
 
 from napari_saf import number_regions, region_table, save_regions
 from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import Steps
 
 LABELS = np.zeros((6, 8), np.uint8)
 LABELS[:2, :3] = 1
@@ -214,3 +215,15 @@ def test_of_sheared_axes_areas_are_of_the_determinant(sizes):
 def test_steps_of_which_one_lies_among_the_others_are_refused():
     with pytest.raises(InvalidInput, match="independent"):
         region_table(np.ones((4, 4), int), scale=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("linear", "words"),
+    [
+        (np.array([[2.0, 0], [0, 0.5], [0, 0]]), ()),
+        (np.diag([-1.0, 1]), ("reflection",)),
+        (np.array([[1, 0], [0.2, 1]]), ("rotation", "shear")),
+    ],
+)
+def test_what_sizes_leave_out_is_named(linear, words):
+    assert Steps(np.asarray(linear, float)).beyond_sizes == words

@@ -284,3 +284,11 @@ def test_a_bad_scatter_is_refused(scatter, said):
     problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
     with pytest.raises(saf.InvalidInput, match=said):
         saf.Bavardage(within_scatter=scatter).run(problem)
+
+
+def test_neighbours_are_the_same_in_small_and_large_tables(monkeypatch):
+    problem = one_task()
+    method = saf.LaplacianShot(laplacian_weight=1.0, dtype="float64")
+    small = method.run(problem)
+    monkeypatch.setattr("napari_saf.methods._laplacian._MAX_DENSE_NODES", 1)
+    np.testing.assert_allclose(method.run(problem).assignment, small.assignment, atol=1e-9)

@@ -197,3 +197,34 @@ def test_parts_in_view_come_first_and_labels_are_the_same() -> None:
     assert np.min(first, axis=0)[0] >= 128 and np.max(first, axis=0)[1] < 128
     with in_view(lambda: (3, 250)):
         np.testing.assert_array_equal(method.run(problem).labels, expected.labels)
+
+
+def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("napari_saf.parts._BLOCK", {2: 32})
+    truth = disks()
+    image, strokes = picture(truth), np.zeros(truth.shape, int)
+    strokes[18:23, 14:26], strokes[38:40, 2:30] = 1, 2
+    image[200:230, 200:230] = 0.5  # as near to one class as to the other
+    method = saf.AssignmentFlow(paths=0.0, rounds=0)
+    problem = problem_of(image, seeds=strokes)
+    before = method.run(problem)
+    labelled: list[Any] = []
+    label_parts = full_resolution._FullRun._label_parts
+
+    def spy(run: Any, flow: Any, blocks: Any, *arguments: Any) -> Any:
+        labelled.extend(blocks[0])
+        return label_parts(run, flow, blocks, *arguments)
+
+    monkeypatch.setattr(full_resolution._FullRun, "_label_parts", spy)
+    strokes[205:225, 205:225] = 3 - int(before.labels[215, 215])
+    changed = problem.with_seeds(strokes)
+    after = method.run(changed, before.assignment)
+    assert 0 < len(labelled) < 16 and (after.labels[205:225, 205:225] == strokes[215, 215]).all()
+    is_labelled = np.zeros(truth.shape, bool)
+    for block in labelled:
+        is_labelled[block] = True
+    np.testing.assert_array_equal(after.labels[~is_labelled], before.labels[~is_labelled])
+    anew = method.run(problem_of(image, seeds=strokes))
+    assert (after.labels == anew.labels).mean() > 0.99

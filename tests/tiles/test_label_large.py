@@ -20,6 +20,7 @@ from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LargeJob, iterate_large, run_large
+from napari_saf.tiles._tiling import fitting_tile
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -538,3 +539,11 @@ def test_a_plan_that_does_not_fit_proposes_what_tiles_know(tmp_path, image):
     with memory_limit(2**16), pytest.raises(saf.ComputeError, match="smaller tiles") as caught:
         work.do((0, 0, 0))
     assert "max_side" not in str(caught.value)
+
+
+def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded():
+    image = {"shape": (900,) * 3, "window": (7,) * 3, "halo": (24,) * 3, "reach": (10,) * 3}
+    few, many = (fitting_tile(**image, tile=None, n_labels=n, n_features=1) for n in (3, 30))
+    assert many[1][0] < few[1][0] and not few[2]
+    asked = fitting_tile(**image, tile=96, n_labels=30, n_features=1)
+    assert asked[1] == [96] * 3 and "a smaller window" in asked[2][0]
