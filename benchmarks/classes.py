@@ -204,12 +204,14 @@ def speed(n_objects: int) -> None:
 def screen(n_objects: int) -> None:
     """Print how long clicks take until the frame is painted."""
     import napari
-    from qtpy.QtWidgets import QApplication
+    from qtpy.QtCore import QEventLoop, QTimer
 
     def wait(is_over: Callable[[], object]) -> None:
+        """Handle events as the application does: asleep until one arrives."""
+        loop, timer = QEventLoop(), QTimer(interval=20)
+        timer.start()
         while not is_over():
-            QApplication.processEvents()
-            time.sleep(0.0005)
+            loop.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
 
     side, rng = int(np.ceil(n_objects**0.5)), np.random.default_rng(0)
     kinds = rng.integers(1, 4, (side, side))

@@ -11,7 +11,7 @@ from napari_saf.methods._fair import (
     TradeOffPoint,
     count_points,
 )
-from napari_saf.methods._few_shot import LaplacianShot
+from napari_saf.methods._few_shot import LaplacianShot, TaskMethod
 from napari_saf.methods._flow import (
     AbstractFlow,
     SelfAssignmentFlow,

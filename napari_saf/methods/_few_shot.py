@@ -7,10 +7,17 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import Floats, Int64s, as_labels, own_floats
-from napari_saf.device import DeviceName, FloatName, float_type, resolve_device, torch
+from napari_saf.device import (
+    DeviceName,
+    FloatName,
+    float_type,
+    memory_errors_translated,
+    resolve_device,
+    torch,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import AbstractAlternating, AbstractState, Tasks
@@ -94,16 +101,35 @@ class TaskMethod(ABC):
             blocks = blocks.to(dtype).to(device)
             seed_blocks = torch.from_numpy(seed_labels[chunk]).to(device)
             state = self._start_tasks(Tasks(blocks, seed_blocks))
-            state.begin()
-            state.is_recorded = False
-            for _ in range(self.max_iterations):
-                previous = state.objectives
-                state.advance()
-                state.active &= state.gains(previous) > self.tolerance
-                if not state.active.any():
-                    break
+            self._converge(state)
             labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
         return labels
+
+    def assign(self, problem: Problem) -> NDArray[np.float32]:
+        """Return the assignment (n_nodes, n_classes) to the classes of the seeds.
+
+        It is that of `run`, without the cost of a history.
+        """
+        with memory_errors_translated():
+            state = self._start(self._call(problem))
+            self._converge(state)
+            return state.assignment.float().cpu().numpy()
+
+    def _converge(self, state: AbstractState) -> None:
+        state.begin()
+        state.is_recorded = False
+        for _ in range(self.max_iterations):
+            previous = state.objectives
+            state.advance()
+            state.active &= state.gains(previous) > self.tolerance
+            if not state.active.any():
+                break
+
+    @abstractmethod
+    def _call(self, problem: Problem) -> Call: ...
+
+    @abstractmethod
+    def _start(self, call: Call) -> AbstractState: ...
 
     @abstractmethod
     def _start_tasks(self, tasks: Tasks) -> AbstractState:

@@ -225,18 +225,30 @@ class AbstractMethod(ABC):
                 f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
             )
         with memory_errors_translated():
-            device = resolve_device(self.device)
-            dtype = float_type(self.dtype, device)
-            check_features(problem.features, dtype)
-            self._check_memory(problem, initial, device, dtype.itemsize)
-            features = torch.from_numpy(problem.features)
-            offset = torch.zeros(features.shape[1], dtype=torch.float64)
-            if self._takes_mean(features, dtype):
-                offset = features.double().mean(dim=0)
-                features = features - offset.to(features.dtype)
-            features = features.to(dtype).to(device)
-            call = Call(problem, features, initial, limit, cancelled, began, offset, previous)
+            call = self._call(problem, initial, limit, cancelled, began, previous)
             return (yield from type(self)._then(self, call, self._iterate(call)))
+
+    def _call(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None = None,
+        limit: int | None = None,
+        cancelled: Callable[[], bool] = not_cancelled,
+        began: float = 0.0,
+        previous: Segmentation | None = None,
+    ) -> Call:
+        """Return the validated arguments of a run, with the features on its device."""
+        device = resolve_device(self.device)
+        dtype = float_type(self.dtype, device)
+        check_features(problem.features, dtype)
+        self._check_memory(problem, initial, device, dtype.itemsize)
+        features = torch.from_numpy(problem.features)
+        offset = torch.zeros(features.shape[1], dtype=torch.float64)
+        if self._takes_mean(features, dtype):
+            offset = features.double().mean(dim=0)
+            features = features - offset.to(features.dtype)
+        features = features.to(dtype).to(device)
+        return Call(problem, features, initial, limit, cancelled, began, offset, previous)
 
     def run(
         self,

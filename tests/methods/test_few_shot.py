@@ -292,3 +292,11 @@ def test_neighbours_are_the_same_in_small_and_large_tables(monkeypatch):
     small = method.run(problem)
     monkeypatch.setattr("napari_saf.methods._laplacian._MAX_DENSE_NODES", 1)
     np.testing.assert_allclose(method.run(problem).assignment, small.assignment, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [saf.LaplacianShot(), saf.SLK(), saf.Bavardage()])
+def test_an_assignment_without_history_is_that_of_a_run(method):
+    points = np.random.default_rng(0).random((60, 3)).astype(np.float32)
+    seeds = np.r_[1, 1, 2, 3, np.zeros(56, int)]
+    problem = saf.Problem(points, saf.AffinityGraph.k_nearest(points, 4), seeds=seeds)
+    np.testing.assert_array_equal(method.assign(problem), method.run(problem).assignment)
