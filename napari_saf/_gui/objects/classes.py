@@ -27,6 +27,7 @@ from napari_saf._gui.objects.learning import (
 )
 from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.errors import SafError, counted
+from napari_saf.methods import METHODS
 from napari_saf.objects import (
     ClassifiedObjects,
     ObjectClasses,
@@ -415,9 +416,9 @@ class ClassSection(QWidget):
                 else f"{100 * learned.agreement:.0f} % of clicks right"
             )
             images = f"clicks on {counted(n_images, 'image')}" if n_images > 1 else ""
-            text = ": ".join(
-                filter(None, [learned.method, ", ".join(filter(None, [share, images]))])
-            )
+            method = METHODS.get(learned.method)
+            title = learned.method if method is None else method.title
+            text = ": ".join(filter(None, [title, ", ".join(filter(None, [share, images]))]))
         elif not no_objects:
             text = "choose a class, then click its objects"
             text = text if label is None else f"click objects that are {names[label]}"
