@@ -104,7 +104,9 @@ def as_labels(values: ArrayLike, name: str) -> Array:
             f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
         )
     if array.size and not 0 <= array.min() <= array.max() <= np.iinfo(np.int64).max:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
+        low, high = array.min(), array.max()
+        values = f"{low}" if low == high else f"{low} to {high}"
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {values}")
     return array
 
 
