@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -256,34 +256,19 @@ class Pipeline:
                 uncertain_share=result.uncertain_share(nodes[k]),
                 notes=result.notes,
             )
-            array: Any = labelling.image
             if is_done and self.objects is not None:
-                objects, measures = self.objects.run(
-                    labels,
-                    array,
-                    uncertainty=uncertainties[k],
-                    names=labelling.names,
-                    channel_axis=labelling.channel_axis,
-                    axes=labelling.axes,
-                    scale=cast("Sequence[float] | None", labelling.scale),
-                    units=labelling.units,
-                )
-                smallest = self.objects.smallest
-                measures = with_bounds(measures, objects, maps[k], smallest=smallest)
-                notes = (*labelling.notes, *self.objects.notes_on(objects))
-                labelling = dataclasses.replace(
-                    labelling, objects=objects, measures=measures, notes=notes
-                )
+                labelling = _with_objects(labelling, self.objects, uncertainties[k])
             if is_done and self.level is not None:
+                array: Any = labelling.image
                 tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)
-                merged = () if self.objects is not None else filter(None, [tree.separate.note])
+                has_note = self.objects is None and tree.separate.note
                 labelling = dataclasses.replace(
                     labelling,
                     labels=tree.at_level(self.level),
                     kinds=labels,
                     names={},
                     colors={},
-                    notes=(*labelling.notes, *merged),
+                    notes=(*labelling.notes, *[tree.separate.note] * bool(has_note)),
                 )
             yield labelling
 
@@ -389,6 +374,25 @@ class NumberedRun:
 
 def _array_of(source: Source) -> Any:
     return source.array if isinstance(source, io.ImageFile) else source
+
+
+def _with_objects(
+    labelling: io.Labelling, step: ObjectStep, uncertainty: NDArray[Any] | None
+) -> io.Labelling:
+    """Return a labelling with its objects, their measures and notes."""
+    objects, measures = step.run(
+        labelling.labels,
+        labelling.image,
+        uncertainty=uncertainty,
+        names=labelling.names,
+        channel_axis=labelling.channel_axis,
+        axes=labelling.axes,
+        scale=labelling.scale,
+        units=labelling.units,
+    )
+    measures = with_bounds(measures, objects, labelling.probabilities, smallest=step.smallest)
+    notes = (*labelling.notes, *step.notes_on(objects))
+    return dataclasses.replace(labelling, objects=objects, measures=measures, notes=notes)
 
 
 def placed_labels(source: Source, labels: NDArray[Any], channel_axis: int | None) -> io.Labelling:

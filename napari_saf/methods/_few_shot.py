@@ -106,9 +106,24 @@ class TaskMethod(ABC):
         return labels
 
     def assign(self, problem: Problem) -> NDArray[np.float32]:
-        """Return the assignment (n_nodes, n_classes) to the classes of the seeds.
+        """Assign the nodes of a problem to the classes of its seeds, without recording a history.
 
-        It is that of `run`, without the cost of a history.
+        Parameters
+        ----------
+        problem : Problem
+            Problem with seeds of two classes or more.
+
+        Returns
+        -------
+        array of float32 of shape (n_nodes, n_classes)
+            Probability of each class, rows summing to 1: the assignment of `run`.
+
+        Raises
+        ------
+        InvalidInput
+            If the problem is invalid for the method.
+        ComputeError
+            If there is not enough memory, or the device is missing.
         """
         with memory_errors_translated():
             state = self._start(self._call(problem))
@@ -350,8 +365,10 @@ class _State(AbstractLaplacianState):
         self._takes_graph = method.laplacian == "graph" or (method.laplacian is None and is_image)
         self._n_prototypes = method.n_prototypes or (_N_PROTOTYPES if is_image else 1)
         self._means = tasks.class_means(self._points)
-        is_one = self._n_prototypes == 1
-        self._start_unary = self._unaries(self._means) if is_one else self._unaries_of_several()
+        if self._n_prototypes > 1:
+            self._start_unary = self._unaries_of_several()
+        else:
+            self._start_unary = self._unaries(self._means)
         self.move(self._start_unary.clone())
 
     def begin(self) -> None:

@@ -103,7 +103,8 @@ class RunController(QObject):
         """Stop the run; with `discards`, none of its labels are shown any more."""
         self.waiting = None
         if self.run is not None:
-            self._discards |= discards
+            if discards:
+                self._discards, self._frame = True, None
             self.run.cancel()
 
     def shut_down(self) -> None:
