@@ -28,8 +28,7 @@ def __getattr__(name: str) -> Any:
 
 def _load(module: str, window: Any) -> None:
     """Import a module in a thread while the window stays responsive: the first takes seconds."""
-    names = (module, "torch", "sklearn.cluster")
-    loading = threading.Thread(target=lambda: [*map(importlib.import_module, names)])
+    loading = threading.Thread(target=_import, args=(module,))
     note = QLabel("loading napari-saf …", window, autoFillBackground=True)
     note.setContentsMargins(20, 10, 20, 10)
     note.adjustSize()
@@ -41,3 +40,11 @@ def _load(module: str, window: Any) -> None:
         loading.join(_SECONDS)
     note.hide()
     note.deleteLater()
+
+
+def _import(module: str) -> None:
+    for name in (module, "torch", "sklearn.cluster"):
+        importlib.import_module(name)
+    from napari_saf._gui.settings import current_settings
+
+    current_settings()  # the first call reads the manifests of all plugins

@@ -79,8 +79,8 @@ def words_on(widget, dock):
 def test_docks_explain_themselves_and_all_of_them_is_reached_by_keys(
     frames, viewer, monkeypatch, qtbot
 ):
-    docks_explain_themselves(frames, monkeypatch, qtbot)
     tab_goes_through_what_is_unfolded_only(frames, qtbot)
+    docks_explain_themselves(frames, monkeypatch, qtbot)  # all is unfolded now
     tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot)
     shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, monkeypatch)
 

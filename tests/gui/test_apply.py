@@ -84,7 +84,7 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
     export = open_on(model, ExportWidget)
     export.labels.choose(source)
     assert "by the prototypes learned from the strokes" in export.repeat.summary.text()
-    (shown,) = export.findChildren(QPlainTextEdit)
+    (shown,) = export.repeat.findChildren(QPlainTextEdit)
     typed = shlex.split(shown.toPlainText().replace("FOLDER", "images").replace("OUT", "masks"))
     monkeypatch.chdir(tmp_path)
     export.repeat.save_to(typed[2])

@@ -121,3 +121,16 @@ def test_a_dock_that_has_ended_hears_of_no_events(model, qtbot):
     heard.clear()
     QApplication.sendEvent(dock, QEvent(QEvent.Type.Polish))
     assert not heard
+
+
+def test_sections_that_were_never_expanded_are_outside_the_window_and_deleted_with_the_dock(
+    viewer, qtbot
+):
+    inserted = viewer.layers.events.inserted.callbacks
+    frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    contents = [dock.input.features, dock.form.advanced, dock.applying]
+    assert [content.parent() for content in contents] == [None] * len(contents)
+    assert len(viewer.layers.events.inserted.callbacks) > len(inserted)
+    viewer.window.remove_dock_widget(frame)
+    qtbot.waitUntil(lambda: not any(map(isalive, contents)))
+    assert viewer.layers.events.inserted.callbacks == inserted

@@ -211,6 +211,7 @@ class DiagnosticsWidget(DockBase):
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
         self.recordings.runs, self.recorded, self._recorded_labels = [], None, ()
+        self.choice.set_others([])
 
     def _continue_state(self) -> ContinueState:
         run = self.recorded

@@ -108,7 +108,9 @@ class ApplyDialog(QDialog):
         has_brightness: bool = True,
         extra: Sequence[QWidget] = (),
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
+        self._parent = parent  # from the first `ask` on, as the contents of folds
+        parent.destroyed.connect(self.deleteLater)
         self.setWindowTitle("Apply to other images")
         self.setMinimumWidth(_WIDTH)
         self._panel, self._help = panel, help
@@ -179,6 +181,8 @@ class ApplyDialog(QDialog):
 
     def ask(self, *clicked: object, to_files: bool) -> None:
         """Show the dialog, non-modal, for files or for an open image."""
+        if self.parent() is None:
+            self.setParent(self._parent, self.windowFlags())
         if to_files or self.takes_files:
             self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
         current = self._panel.current_image

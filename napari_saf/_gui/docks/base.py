@@ -28,7 +28,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.help import HelpPage, page_of
-from napari_saf._gui.forms.choices import ImageList, LayerChoice, PlainValues
+from napari_saf._gui.forms.choices import PlainValues
 from napari_saf._gui.forms.layout import FormArea, create_button, fill_layout
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
 from napari_saf._gui.session.workspace import RecoveryLine, Workspace, frame_of, workspace_of
@@ -146,8 +146,6 @@ class DockBase(QWidget):
             action = self._viewer.keymap.get(coerce_keybinding(key))
             if getattr(action, "is_of_docks", False):
                 self._viewer.bind_key(key, None)
-        for choice in (*self.findChildren(LayerChoice), *self.findChildren(ImageList)):
-            choice.disconnect_viewer()
         for event, slot in self._events:
             event.disconnect(slot)
         self._events.clear()

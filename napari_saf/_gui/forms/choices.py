@@ -166,9 +166,7 @@ class LayerChoice(Choice):
         super().__init__()
         self._viewer, self._layer_type, self._fits, self._last = viewer, layer_type, fits, last
         self._first: Entries = [] if none is None else [(none, None)]
-        for event in list_events(viewer):
-            event.connect(self.refresh)
-        self.refresh()
+        _follow_list(viewer, self)
         self.currentIndexChanged.connect(lambda: self.layer_changed.emit(self.layer))
 
     @property
@@ -194,11 +192,6 @@ class LayerChoice(Choice):
         if self.value != previous:
             self.layer_changed.emit(self.layer)
 
-    def disconnect_viewer(self) -> None:
-        for event in list_events(self._viewer):
-            event.disconnect(self.refresh)
-        self._values, self._first = [], []
-
 
 class ImageList(QListWidget):
     """Checkable list of the images of a viewer, by identity, without images computed here.
@@ -215,9 +208,7 @@ class ImageList(QListWidget):
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        for event in list_events(viewer):
-            event.connect(self.refresh)
-        self.refresh()
+        _follow_list(viewer, self)
         self.itemChanged.connect(lambda item: self.changed.emit())
 
     def chosen(self) -> list[Any]:
@@ -255,9 +246,19 @@ class ImageList(QListWidget):
         if ticked != previous:
             self.changed.emit()
 
-    def disconnect_viewer(self) -> None:
-        for event in list_events(self._viewer):
-            event.disconnect(self.refresh)
+
+def _follow_list(viewer: napari.Viewer, widget: LayerChoice | ImageList) -> None:
+    """Refresh a widget whenever the list of layers changes, until the widget is destroyed."""
+    events, refresh = list_events(viewer), widget.refresh
+    for event in events:
+        event.connect(refresh)
+    refresh()
+
+    def disconnect() -> None:
+        for event in events:
+            event.disconnect(refresh)
+
+    widget.destroyed.connect(disconnect)
 
 
 def _tick(item: QListWidgetItem, is_ticked: bool) -> None:

@@ -11,7 +11,7 @@ from magicgui.widgets.bases import BaseValueWidget
 from qtpy.QtCore import QObject, Signal
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, Plain, PlainValues
+from napari_saf._gui.forms.choices import HEADING, Choice, Entries, Plain, PlainValues
 from napari_saf._gui.forms.fields import PrototypesChoice, create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.settings import current_settings
@@ -181,10 +181,8 @@ class MethodForm(OptionsForm):
     def _ask_for_method(self) -> None:
         """Replace the fields with those of the chosen method, with its defaults."""
         self.box.setToolTip(described(self.method))
-        for section in (self.basic, self.advanced):
-            for choice in section.findChildren(LayerChoice):
-                choice.disconnect_viewer()
-            section.clear()
+        self.basic.clear()
+        self.advanced.clear()
         parameters = [
             parameter
             for parameter in describe(self.method)
