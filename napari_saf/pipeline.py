@@ -63,7 +63,8 @@ class Pipeline:
     Examples
     --------
     >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((8, 8)))
-    >>> pipeline = saf.Pipeline(saf.SLK(n_clusters=2), objects=saf.ObjectStep(smallest=4))
+    >>> step = saf.ObjectStep(smallest=4, kinds="all")
+    >>> pipeline = saf.Pipeline(saf.SLK(n_clusters=2), objects=step)
     >>> labelling = pipeline.run(image)
     >>> labelling.labels.shape, len(labelling.measures["object"])
     ((16, 16), 4)

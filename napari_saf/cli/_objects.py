@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from napari_saf.cli._masks import (
 )
 from napari_saf.cli._options import (
     Given,
-    ParameterValue,
     argument,
     option,
     output,
@@ -39,7 +38,6 @@ from napari_saf.objects import (
     ObjectStep,
     Tracks,
     TrackStep,
-    ground_label,
     load_classes,
     save_tracks,
     tracking,
@@ -56,9 +54,8 @@ _Table = dict[str, NDArray[Any]]
 class Objects(OutlineCommand, ParallelCommand):
     """Split touching objects in label images, and measure every object.
 
-    The labels of a mask, from any software, are the kinds of its objects. Without --kinds the
-    ground is left out: the largest of several labels, if it covers a quarter of the image or more,
-    and more than is unlabelled. Frames of a series are processed one by one.
+    The labels of a mask, from any software, are the kinds of its objects. Frames of a series are
+    processed one by one.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
@@ -70,10 +67,7 @@ class Objects(OutlineCommand, ParallelCommand):
         None, "Labelled image: adds intensities to the table, and objects are split at its edges "
         "(not in tiles). For several masks, a folder of images named like their masks.",
         "--image", metavar="FILE|FOLDER")
-    step: Given = step_options(ObjectStep, without=["kinds", "by_uncertainty"])
-    kinds: Any = option(
-        None, "Split these labels only. [default: all but the ground]",
-        type=ParameterValue(["labels"], choices=["all", "none"]), metavar="LABEL,...|all")
+    step: Given = step_options(ObjectStep, without=["by_uncertainty"])
     uncertainty: Path | None = option(
         None, "Uncertainty of each pixel, 0 to 1: objects are also split where it is high.",
         metavar="FILE")
@@ -96,8 +90,7 @@ class Objects(OutlineCommand, ParallelCommand):
     # fmt: on
 
     def run(self) -> None:
-        kinds = None if isinstance(self.kinds, str) else self.kinds  # all, or none to exclude
-        paths, step = find_masks(self.images), self.step.on(ObjectStep(kinds=kinds))
+        paths, step = find_masks(self.images), self.step.on(ObjectStep())
         if self.tracks is not None:
             step = dataclasses.replace(step, by_slice=True)
         suffixes = self.outline_suffixes() + ([self.masks] if self.masks else [])
@@ -169,8 +162,11 @@ class Objects(OutlineCommand, ParallelCommand):
         if image is not None and (shape := io.ImageSource.open(image).shape) != mask.shape:
             raise InvalidInput(f"{image}: expected shape {mask.shape}, got {shape}")
         is_by_first = (step.by_slice or mask.axes.startswith("t")) and len(mask.shape) > 2
-        parts = (mask.read(part) for part in io.part_regions(mask.piece, mask.shape).values())
-        kinds, ground = self._kinds_and_ground(parts, math.prod(mask.shape))
+        sizes = Counter[int]()
+        for part in io.part_regions(mask.piece, mask.shape).values() if step.kinds is None else ():
+            numbers, counts = io.count_labels(mask.read(part))
+            sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        kinds, left_out = step.labels_to_split(sizes, math.prod(mask.shape))
         with self.workers() as client, tile_bar(str(path)) as progress:
             objects = split_large(
                 path,
@@ -187,7 +183,9 @@ class Objects(OutlineCommand, ParallelCommand):
                 progress=progress,
             )
             click.echo(self.out)
-            self._print_objects(path, objects, step, ground)
+            notes = (*objects.notes, *[left_out] * bool(left_out))
+            objects = dataclasses.replace(objects, notes=notes)
+            self._print_objects(path, objects, step)
             columns = objects.table(image)
             if classes is not None and columns:
                 axes = _frame_axes(len(mask.shape)) if is_by_first else None
@@ -218,8 +216,7 @@ class Objects(OutlineCommand, ParallelCommand):
         mask = io.read_mask(path).lying_on(image)
         scale = None if mask.scale is None else [*mask.scale]
         channel_axis = None if image is None else image.channel_axis
-        kinds, ground = self._kinds_and_ground([mask.labels], mask.labels.size)
-        objects, table = dataclasses.replace(step, kinds=kinds).run(
+        objects, table = step.run(
             mask.labels,
             None if image is None else image.array,
             uncertainty=uncertainty,
@@ -229,7 +226,7 @@ class Objects(OutlineCommand, ParallelCommand):
             axes=mask.axes,
             channel_axis=channel_axis,
         )
-        self._print_objects(path, objects, step, ground)
+        self._print_objects(path, objects, step)
         tracks = None
         if self.tracks is not None:
             tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
@@ -258,33 +255,16 @@ class Objects(OutlineCommand, ParallelCommand):
             click.echo(file)
         return table
 
-    def _kinds_and_ground(
-        self, parts: Iterable[NDArray[Any]], n_pixels: int
-    ) -> tuple[tuple[int, ...] | None, int | None]:
-        """Return the labels to split (None: all) and the ground, from the parts of a mask."""
-        if self.kinds is not None:
-            return (None if isinstance(self.kinds, str) else self.kinds), None
-        sizes = Counter[int]()
-        for part in parts:
-            numbers, counts = io.count_labels(part)
-            sizes.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        labels = sorted(sizes)
-        ground = ground_label(labels, [sizes[label] for label in labels], n_pixels)
-        return (None if ground is None else tuple(x for x in labels if x != ground)), ground
-
     def _print_objects(
         self,
         path: Path,
         objects: ObjectImage | LargeObjects,
         step: ObjectStep,
-        ground: int | None,
     ) -> None:
         """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
         n_objects, notes = np.count_nonzero(objects.kinds), [*step.notes_on(objects)]
-        if step.kinds and not n_objects and [*self.images] == [path]:
+        if step.kinds and notes and not n_objects and [*self.images] == [path]:
             raise InvalidInput(f"{path}: {notes[-1]}")
-        if ground is not None:
-            notes.append(f"label {ground} is left out as the ground; --kinds chooses labels")
         for text in notes:
             note(f"{path}: {text}")
         click.echo(f"{path}: {n_objects} objects")

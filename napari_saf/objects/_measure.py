@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_array
-from napari_saf.io import Axes, Scale, image_channels, label_axes, region_table
-from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
+from napari_saf.io import Axes, Scale, count_labels, image_channels, label_axes, region_table
+from napari_saf.objects._split import (
+    NECK,
+    SMALLEST,
+    Objects,
+    check_objects,
+    ground_label,
+    split_objects,
+)
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Table = dict[str, NDArray[Any]]
@@ -124,8 +131,12 @@ class ObjectStep:
         "them is narrower than the narrower part by this share of its width (in volumes, of its "
         "cross-section).",
     )
-    kinds: tuple[int, ...] | None = parameter(
-        None, label="Kinds", none="all", help="Split these labels only."
+    kinds: tuple[int, ...] | Literal["all"] | None = parameter(
+        None,
+        label="Kinds",
+        none="all but the ground",
+        help="Split these labels only. By default the ground is left out: the largest of several "
+        "labels, if it covers a quarter of the image or more, and more than is unlabelled.",
     )
     by_slice: bool = parameter(
         False,
@@ -161,6 +172,9 @@ class ObjectStep:
         axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
         pixel_axes = label_axes(labels.ndim, axes, scale, units)
         spacing, note = spacing_of(pixel_axes.of_frame if is_series else pixel_axes, scale)
+        numbers, counts = count_labels(labels)
+        sizes = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        kinds, left_out = self.labels_to_split(sizes, labels.size)
         objects = split_objects(
             labels,
             image=image,
@@ -170,9 +184,9 @@ class ObjectStep:
             smallest=self.smallest,
             neck=self.neck,
             axis=axis,
-            kinds=self.kinds,
+            kinds=kinds,
         )
-        notes = (*objects.notes, *[note] * bool(note))
+        notes = (*objects.notes, *filter(None, [note, left_out]))
         objects = dataclasses.replace(objects, names=dict(names or {}), notes=notes)
         table = object_table(
             objects,
@@ -185,10 +199,27 @@ class ObjectStep:
         )
         return objects, table
 
+    def labels_to_split(
+        self, sizes: Mapping[int, int], n_pixels: int
+    ) -> tuple[Sequence[int] | None, str]:
+        """Return the labels to split, None for all, and a note if the ground is left out.
+
+        `sizes` are the pixel counts of the labels above 0; `n_pixels` includes those of label 0.
+        """
+        if self.kinds is not None:
+            return (None if isinstance(self.kinds, str) else self.kinds), ""
+        labels = sorted(sizes)
+        ground = ground_label(labels, [sizes[label] for label in labels], n_pixels)
+        if ground is None:
+            return None, ""
+        note = f"kinds: label {ground} is left out as the ground, all others are split"
+        return [label for label in labels if label != ground], note
+
     def notes_on(self, objects: Any) -> tuple[str, ...]:
         """Return the notes of objects in memory or on disk, and which kinds have none."""
         notes: tuple[str, ...] = objects.notes
-        missing = sorted({*(self.kinds or ())} - {*objects.kinds.tolist()})
+        expected_kinds = () if isinstance(self.kinds, str) else self.kinds or ()
+        missing = sorted({*expected_kinds} - {*objects.kinds.tolist()})
         if not missing:
             return notes
         expected = f"expected labels with objects of {self.smallest} pixels or more"

@@ -233,6 +233,7 @@ def run_large(
     labels = run(job, kinds)
     if recipe is None:
         return labels
+    sizes = labels.sizes
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.plain)
         merged = run(regions, path)
@@ -243,13 +244,14 @@ def run_large(
     if step is None:
         return labels
     image, store = job.image, path_beside(path, "objects.ome.zarr")
+    to_split, left_out = step.labels_to_split(sizes, math.prod(image.shape))
     objects = split_large(
         kinds,
         store,
         smallest=step.smallest,
         neck=step.neck,
         axis=0 if image.axes.startswith("t") or (step.by_slice and len(image.shape) > 2) else None,
-        kinds=step.kinds,
+        kinds=to_split,
         client=client,
         overwrite=overwrite,
         progress=progress,
@@ -258,7 +260,7 @@ def run_large(
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
     make_folder(table_path.parent)
     save_table(table_path, table)
-    notes = (*labels.notes, *step.notes_on(objects))
+    notes = (*labels.notes, *step.notes_on(objects), *[left_out] * bool(left_out))
     return dataclasses.replace(labels, objects=objects, notes=notes)
 
 
