@@ -20,7 +20,8 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs import run as run_module
 from napari_saf._gui.runs.panel import TimeLeft
-from napari_saf._gui.runs.run import Run, RunJob, Task
+from napari_saf._gui.runs.run import Run, RunJob
+from napari_saf._gui.runs.task import Task
 from napari_saf.errors import InvalidInput
 from napari_saf.problem import ImageOptions
 

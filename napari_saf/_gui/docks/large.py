@@ -25,7 +25,7 @@ from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.view import insert_above, visibility_of
-from napari_saf._gui.runs.run import Task
+from napari_saf._gui.runs.task import Task
 from napari_saf.errors import InvalidInput, SafError, counted, format_count
 from napari_saf.io import PrototypeSet, file_stem, mask_stem
 from napari_saf.methods import Cancelled, run_to_end

@@ -25,7 +25,7 @@ from napari_saf._gui.objects.learning import (
     learn_from,
     learner,
 )
-from napari_saf._gui.runs.run import BackgroundTasks
+from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf.errors import SafError, counted
 from napari_saf.methods import METHODS
 from napari_saf.objects import (

@@ -27,7 +27,7 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.objects.corrections import NUMBERS
 from napari_saf._gui.objects.layers import Source
-from napari_saf._gui.runs.run import BackgroundTasks
+from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf.io import count_labels
 from napari_saf.objects import TRACK_BY, ObjectStep
 from napari_saf.parameters import describe, to_plain

@@ -19,7 +19,8 @@ from napari_saf._gui.forms.display_text import describe_error, duration_text
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
-from napari_saf._gui.runs.run import BackgroundTasks, Frame, RunJob, Task, load_libraries
+from napari_saf._gui.runs.run import Frame, RunJob
+from napari_saf._gui.runs.task import BackgroundTasks, Task, load_libraries
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 

@@ -19,7 +19,8 @@ from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
 from napari_saf._gui.layers.view import visibility_of
-from napari_saf._gui.runs.run import BackgroundTasks, RunJob
+from napari_saf._gui.runs.run import RunJob
+from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod

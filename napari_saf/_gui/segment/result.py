@@ -26,7 +26,8 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.reading import ImageJob, fingerprint
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import BackgroundTasks, Frame, Run, RunJob, StoppedStart
+from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
+from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf.errors import SafError
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOffPoint

@@ -35,7 +35,7 @@ from napari_saf._gui.layers.live import show_ground
 from napari_saf._gui.layers.metadata import is_regions, metadata_of
 from napari_saf._gui.napari_workarounds import dims_of, is_close_question, unwrapped
 from napari_saf._gui.runs.controller import RunsOfViewer
-from napari_saf._gui.runs.run import Task
+from napari_saf._gui.runs.task import Task
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf._gui.settings import current_settings
 from napari_saf.arrays import JsonObject
