@@ -18,7 +18,7 @@ from qtpy.QtWidgets import QApplication
 from napari_saf import SelfAssignmentFlow
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs import run as run_module
+from napari_saf._gui.runs import task as task_module
 from napari_saf._gui.runs.panel import TimeLeft
 from napari_saf._gui.runs.run import Run, RunJob
 from napari_saf._gui.runs.task import Task
@@ -196,7 +196,7 @@ def test_nothing_is_said_of_a_run_that_stands_still():
 
 def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch):
     for share, is_said in ((0.9, False), (1e-9, True)):
-        monkeypatch.setattr(run_module, "LARGE_SHARE", share)
+        monkeypatch.setattr(task_module, "LARGE_SHARE", share)
         long_run(dock)
         assert ("memory: about" in dock.status.text) == is_said
         dock.panel.stop_button.click()
