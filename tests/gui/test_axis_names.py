@@ -178,3 +178,19 @@ def test_each_layer_has_axis_labels_and_units_of_its_image_and_lies_on_it(
         np.testing.assert_allclose(first[1:], 0, atol=1e-9, err_msg=layer.name)
         assert -1e-9 <= first[0] <= 4, layer.name
     assert case.model.dims.axis_labels == AXES["axis_labels"]
+
+
+@pytest.mark.parametrize("kind", [SegmentWidget, ScribblesWidget])
+def test_a_slider_that_is_named_by_hand_names_the_slices(model, open_on, kind):
+    model.add_image(stack(), name="stack")
+    dock = open_on(model, kind)
+    extent = dock.input.choices["extent"]
+    assert "each slice by itself" in [extent.itemText(k) for k in range(extent.count())]
+    dock.input.choose(extent="each")
+    model.dims.axis_labels = ("t", "y", "x")
+    assert extent.value == "each" and extent.currentText() == "each frame by itself"
+    dock.input.choose(extent="slice")
+    assert dock.input.read().note(uses_window=False).startswith("frame 3 of 5")
+    objects = open_on(model, ObjectsWidget)
+    model.add_labels(np.ones(stack().shape, int), name="labels")
+    assert objects.choices.slices.isChecked()

@@ -163,7 +163,9 @@ class DictionaryWidget(DockBase):
 
     def _offer_channels(self) -> None:
         chosen = self.channels.value
-        axes = max(map(placement.channel_axes, self.images.chosen()), key=len, default=[])
+        images = self.images.chosen()
+        axes_of = partial(placement.channel_axes, self._viewer)
+        axes = max(map(axes_of, images), key=len, default=[])
         self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
         self.channels.choose(chosen)
         self._section.show_row(self.channels, bool(axes))

@@ -34,7 +34,6 @@ _EXTENTS: tuple[tuple[str, Extent], ...] = (
     ("each volume by itself", "volumes"),
     ("as a volume", "volume"),
 )
-_TIMES = ("t", "time", "frame", "frames")
 _COLOURS = ("red", "green", "blue")
 
 
@@ -73,7 +72,10 @@ class ImageSelection:
     @property
     def slice_word(self) -> str:
         """The word for a slice along the first axis: "slice" or "frame"."""
-        return slice_word(self.image, self.axes[0]) if self.axes else "slice"
+        return self._slice_word(self.axes[0]) if self.axes else "slice"
+
+    def _slice_word(self, axis: int) -> str:
+        return placement.slice_word(self.viewer, self.image, axis)
 
     @property
     def extents(self) -> list[tuple[str, object]]:
@@ -99,7 +101,7 @@ class ImageSelection:
             plane = placement.plane_on_screen(self.viewer, self.image, self.axes)
             for number, axis in enumerate(self.axes):
                 if axis not in plane:
-                    name = str(self.image.axis_labels[axis])  # "-1" if unnamed
+                    name = placement.axis_name(self.viewer, self.image, axis)
                     name = f"axis {name}" if name.lstrip("-").isdigit() else name
                     sources.append((f"slices ({name})", f"axis:{number}"))
         for channel, name in enumerate(self.channel_names):
@@ -176,8 +178,8 @@ class ImageSelection:
         """Return lines on the single slice that is labelled, if so, and on the scale."""
         fixed, lines = self.slices().fixed, []
         if fixed:
-            shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
-            names = {axis: slice_word(self.image, axis) for axis in fixed}
+            shape, word = placement.pixels_of(self.image).shape, self._slice_word(min(fixed))
+            names = {axis: self._slice_word(axis) for axis in fixed}
             at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
             lines = [f"{', '.join(at)} is labelled: {word.capitalize()}s labels all"]
         return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
@@ -215,10 +217,6 @@ def _words(options: ImageOptions, uses_window: bool) -> dict[str, tuple[str, str
     if not uses_window:
         del words["window"], words["weights"]
     return words
-
-
-def slice_word(layer: Layer, axis: int) -> str:
-    return "frame" if str(layer.axis_labels[axis]).lower() in _TIMES else "slice"
 
 
 def side_of(window: int | tuple[int, ...] | str) -> int | None:
@@ -408,6 +406,12 @@ class ImageInput(QObject):
         self._forget()
         self.axes_changed.emit()
 
+    def read_axis_names(self, event: object = None) -> None:
+        """Name the axes like the sliders of the viewer, keeping the choices."""
+        chosen = {name: self.choices[name].value for name in ("channels", "extent", "groups")}
+        self._on_image_changed()
+        self.choose(**chosen)
+
     def _section_of(self, name: str) -> FormSection:
         return self.section if name in _IMAGE_ROWS else self.features
 
@@ -424,7 +428,7 @@ class ImageInput(QObject):
         self._on_options_changed()
 
     def _on_image_changed(self) -> None:
-        axes = placement.channel_axes(self.image)
+        axes = placement.channel_axes(self._viewer, self.image)
         # The choice is kept if an axis has the same name and number of channels.
         self.choices["channels"].offer([("none", None), *axes])
         self.show_row("channels", bool(axes))

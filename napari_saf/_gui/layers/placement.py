@@ -19,6 +19,7 @@ from napari_saf.errors import counted
 from napari_saf.io import Steps, split_affine
 
 NO_IMAGE = "no image: open or choose an image layer first"
+_TIMES = ("t", "time", "frame", "frames")
 _ROUNDING = 1e-9
 _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
@@ -254,6 +255,18 @@ def plane_on_screen(
     return tuple(axis for axis in order if axis in axes)[-n_shown:]
 
 
+def axis_name(viewer: napari.Viewer, layer: Layer, axis: int) -> str:
+    """Return the name of an axis of a layer: its label, or that of its slider; "-1" if unnamed."""
+    name = str(layer.axis_labels[axis])
+    is_unnamed = name.lstrip("-").isdigit()
+    return str(dims_of(viewer).axis_labels[axis - layer.ndim]) if is_unnamed else name
+
+
+def slice_word(viewer: napari.Viewer, layer: Layer, axis: int) -> str:
+    """Return the word for a slice along an axis: "slice", or "frame" along time."""
+    return "frame" if axis_name(viewer, layer, axis).lower() in _TIMES else "slice"
+
+
 def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:
     """Return the position on screen along each axis that is not displayed."""
     plane = plane_on_screen(viewer, layer, axes)
@@ -281,13 +294,13 @@ def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
     )
 
 
-def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
+def channel_axes(viewer: napari.Viewer, layer: Layer | None) -> list[tuple[str, int]]:
     """Return the possible channel axes of a layer, each as a text and its index."""
     if layer is None or layer.rgb or layer.ndim < 3:
         return []
-    named = zip(layer.axis_labels, pixels_of(layer).shape, strict=True)
     return [
-        (f"{name}  ({counted(side, 'channel')})", axis) for axis, (name, side) in enumerate(named)
+        (f"{axis_name(viewer, layer, axis)}  ({counted(side, 'channel')})", axis)
+        for axis, side in enumerate(pixels_of(layer).shape)
     ]
 
 

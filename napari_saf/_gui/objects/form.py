@@ -14,7 +14,6 @@ from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
 
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
@@ -22,6 +21,7 @@ from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
     pixels_of,
+    slice_word,
     squeezed_axes,
 )
 from napari_saf._gui.layers.reading import Pixels
@@ -128,7 +128,7 @@ class ObjectForm(QObject):
             axes = squeezed_axes(labels)
             for field in (self.slices, self._frames):
                 self.split_form.basic.show_row(field, len(axes) > 2)
-            is_series = slice_word(labels, axes[0]) == "frame"
+            is_series = slice_word(self._viewer, labels, axes[0]) == "frame"
             self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self.fits))
             pixels = Pixels(pixels_of(labels))

@@ -146,6 +146,7 @@ class ScribblesWidget(DockBase):
             (self.input.axes_changed, self._on_region_changed),
             (self.input.axes_changed, self._check),
             (self._slices.changed, self._on_region_changed),
+            (dims_of(self._viewer).events.axis_labels, self.input.read_axis_names),
             (self.strokes.changed, self._on_strokes_changed),
             (self.workspace.session.shown, self._turn_to),
             (layers.removed, self._on_layer_removed),

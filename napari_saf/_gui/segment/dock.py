@@ -127,6 +127,7 @@ class SegmentWidget(DockBase):
             (layers.events.inserted, self._take_up),
             (layers.selection.events.active, self.regions.follow_selection),
             (dims_of(self._viewer).events.order, self.input.read_axes),
+            (dims_of(self._viewer).events.axis_labels, self.input.read_axis_names),
             (self._viewer.events.theme, self.fairness.follow_theme),
             (self.panel.run_clicked, self.start),
             (self.panel.busy_changed, self._refresh),
