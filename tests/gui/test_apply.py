@@ -211,3 +211,10 @@ def test_the_dialog_shows_how_it_goes_and_stops_it(taught, folder, settle, qtbot
     settle(taught)
     assert f"{6 - n_maps} of 6 images done" in dialog.status.text
     assert len(np.load(results / "0.probabilities.npy")) == len(CORNERS)
+    layout, width = dialog.layout(), dialog.width()
+    before = layout.totalHeightForWidth(width)
+    taught.panel.show_outcome("1 failed: 0.npy, which cannot be read as an image; " * 9)
+    qtbot.waitUntil(lambda: layout.totalHeightForWidth(width) > before)
+    qtbot.wait(50)
+    assert dialog.height() >= layout.totalHeightForWidth(width)
+    assert dialog.source.height() >= dialog.source.sizeHint().height()

@@ -12,7 +12,7 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import Signal
+from qtpy.QtCore import QEvent, Signal
 from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf import io
@@ -142,7 +142,6 @@ class ApplyDialog(QDialog):
         rows += [create_row(*widgets)] if widgets else []
         fill_layout(QVBoxLayout(self.row), *rows)
         self.status.mirror(panel.status)
-        self.status.changed.connect(self._grow)
         panel.busy_changed.connect(self.stop.setEnabled)
         panel.controller.began.connect(self._on_began)
         self.image.currentIndexChanged.connect(self._on_chosen)
@@ -197,10 +196,13 @@ class ApplyDialog(QDialog):
         self.raise_()
         (self.source if to_files else self.image).setFocus()
 
-    def _grow(self) -> None:
+    def event(self, event: QEvent) -> bool:
         """Make room for a longer status; otherwise the rows above would shrink."""
-        height = self.layout().totalHeightForWidth(self.width())
-        self.resize(self.width(), max(height, self.height()))
+        is_handled = bool(super().event(event))
+        if event.type() == QEvent.Type.LayoutRequest:
+            height = self.layout().totalHeightForWidth(self.width())
+            self.resize(self.width(), max(height, self.height()))
+        return is_handled
 
     def take_brightness(self, options: ImageOptions | None) -> None:
         if options is not None:
