@@ -144,6 +144,11 @@ def test_automatic_is_as_it_was_in_a_project_that_is_opened_again(dock, stroke, 
         assert again.automatic.isChecked() is is_on
         assert chosen(again) == before[0] and (again.automatic.text() == before[1]) is is_on
         dock.automatic.click()
+    plain = open_on(model, ScribblesWidget)
+    plain.automatic.setChecked(False)  # and nothing else is changed
+    again = open_on(model, ScribblesWidget)
+    again.show_values(plain.values())
+    assert not again.automatic.isChecked()
 
 
 def test_another_image_or_method_begins_anew(dock, model, stroke):

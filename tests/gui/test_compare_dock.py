@@ -72,7 +72,8 @@ def column(dock, heading):
 
 def test_a_click_shows_all_results_side_by_side_while_their_image_is_chosen(compare, qtbot, viewer):
     grid, side_by_side = viewer.canvas.grid, button(compare, "Side by side")
-    before = grid.shape, grid.stride
+    before, camera = (grid.shape, grid.stride), viewer.scene.camera
+    camera.zoom, camera.center = 6.0, (0, 8, 9)
     run(qtbot, compare)
     assert not compare.status.is_error, compare.status.text
     assert [layer.name for layer in results(viewer)] == ["Labels up to 2", "Labels up to 5"]
@@ -94,6 +95,7 @@ def test_a_click_shows_all_results_side_by_side_while_their_image_is_chosen(comp
     grid.enabled = False  # by the button of napari
     assert not side_by_side.isChecked() and (grid.shape, grid.stride) == before
     assert not first.name_overlay.visible and first.opacity < 1
+    assert camera.zoom == 6 and tuple(camera.center) == (0, 8, 9)
     compare.table.choose(0)
     assert [layer.visible for layer in results(viewer)] == [True, False]
     click(side_by_side)

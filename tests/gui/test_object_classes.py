@@ -100,6 +100,7 @@ def test_keys_choose_classes_while_the_section_is_open_and_a_lasso_gives_many_th
 
     assert not has_key("3")
     dock.class_layers.fold.expand(animate=False)
+    assert all(call.__name__ for call in dock.layer.keymap.values())  # which a canvas asks for
     for number in (1, 2):
         keys = dock.layer.keymap
         keys[next(key for key in keys if str(key) == str(number))](dock.layer)

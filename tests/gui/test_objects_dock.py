@@ -283,6 +283,10 @@ def test_the_line_that_cuts_and_the_objects_may_be_removed_at_any_time(dock, mod
     dock.buttons["cut"].click()
     assert layer.mouse_pan and dock.table.model.rowCount() == 4
     dock.buttons["cut"].click()
+    drag(dock, (14, 80), (14, 80))  # a click chooses
+    assert dock.table.selected and not dock.status.is_error
+    dock.buttons["cut"].click()
+    dock.buttons["cut"].click()
     model.layers.remove(layer)
     assert "cut line" not in model.layers and not dock.buttons["cut"].isChecked()
     assert dock.layer is None and dock.table.model.rowCount() == 0

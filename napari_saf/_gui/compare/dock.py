@@ -21,6 +21,7 @@ from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_
 from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf.comparison import Compared, lay_out, save_comparison
@@ -305,7 +306,8 @@ class CompareWidget(DockBase):
 
     def _ask_to_save(self) -> None:
         name = f"{file_stem(self.results.image.name)}_comparison.png" if self.results else ""
-        ask_for_path(self, "Save comparison", str(Path.cwd() / name), _FILTERS, self.save_to)
+        start = str(image_folder(self._viewer) / name)
+        ask_for_path(self, "Save comparison", start, _FILTERS, self.save_to)
 
     def _on_layer_removed(self, event: Any) -> None:
         is_needed = self.results is not None and event.value == self.results.image

@@ -22,7 +22,7 @@ from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers.live import colormap_of
 from napari_saf._gui.layers.metadata import NAMES_KEY
-from napari_saf._gui.layers.placement import pixels_of, place, world_affine
+from napari_saf._gui.layers.placement import image_folder, pixels_of, place, world_affine
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import selection_kept
 from napari_saf._gui.runs.panel import RunPanel
@@ -167,7 +167,7 @@ class TruthSection(QWidget):
     def _show(self, job: ScoreJob, scores: Score) -> None:
         self.score = scores
         source = job.labels.source.path
-        folder = Path(source).parent if source else Path.cwd()
+        folder = Path(source).parent if source else image_folder(self._viewer)
         self.table.path = folder / f"{file_stem(job.labels.name)}_score"
         self.table.show_table(scores.table, {})
         self.table.view.setFixedHeight(self.table.view.height_of(_N_ROWS))
@@ -201,8 +201,9 @@ class TruthSection(QWidget):
                 features={"index": [*names], "score": [*names.values()]},
                 **place(labels, tuple(range(labels.ndim)), {}).transform,
             )
-        for layer in (labels, job.truth):
-            layer.visible = False
+        for layer in layers:  # their colours would mix with those of the errors
+            if isinstance(layer, Labels) and layer != self._layer:
+                layer.visible = False
 
     def _on_changed(self, *changed: object) -> None:
         """Clear the scores of an earlier choice."""

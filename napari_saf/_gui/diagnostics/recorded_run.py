@@ -183,6 +183,7 @@ class EarlierLayers:
             self._labels.recolor()
             self._result = result
         result.visible = False
+        self._select(self._labels.layer, result)
 
     def show_result(self) -> None:
         result, self._result = self._result, None
@@ -191,6 +192,13 @@ class EarlierLayers:
         for layer, is_visible in ((self._labels.layer, False), (result, True)):
             if layer in self._viewer.layers:
                 layer.visible = is_visible
+        self._select(result, self._labels.layer)
+
+    def _select(self, shown: Any, hidden: Any) -> None:
+        """Select the layer in view if the hidden one is selected."""
+        selection = self._viewer.layers.selection
+        if selection.active is not None and selection.active == hidden:
+            selection.active = shown if shown in self._viewer.layers else None
 
     def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
         if self._entropy is None:

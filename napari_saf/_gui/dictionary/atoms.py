@@ -102,6 +102,12 @@ class AtomView(QGraphicsView):
         self._is_map = is_map
         self._draw()
 
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self._draw()
+
     def center_of(self, number: int) -> QPoint:
         """Return the centre of the picture of an atom in the viewport."""
         pictures = (item for item in self.items() if item.data(_NUMBER) == number)

@@ -41,7 +41,7 @@ from napari_saf.problem import ImageOptions
 _MOST_RECENT = 12
 _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
-_APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
+_APPLY_HELP = "Label other images with the atoms, and rebuild it from them."
 _LEARN_HELP = f"Learn atoms from the ticked images, shown as they change ({RUN_KEY_TEXT})."
 _CHANNELS_HELP = "The axis of the channels, named as its slider."
 _FEATURES_HELP = "The features of which atoms are patches, shown as colours."

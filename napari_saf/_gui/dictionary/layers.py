@@ -287,6 +287,9 @@ class ResultsSection(QWidget):
         """Show only "Image", "Labels", "Rebuilt", "Error" or "Gain"; return a note as above."""
         if title in self.kinds:
             self.kinds[title].setChecked(True)
+        selection = self._viewer.layers.selection
+        if title in self.layers and selection.active in self.layers.values():
+            selection.active = self.layers[title]  # the one in view
         for layer_title, layer in self.layers.items():
             layer.visible = layer_title == title
         if title not in self.layers or self._region is None:

@@ -23,7 +23,7 @@ from napari_saf._gui.forms.controls import (
     ask_for_path,
     json_path,
 )
-from napari_saf._gui.forms.display_text import describe_error, list_names
+from napari_saf._gui.forms.display_text import describe_error, list_names, named
 from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.layout import (
     FormSection,
@@ -34,6 +34,7 @@ from napari_saf._gui.forms.layout import (
 )
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.panel import RunPanel
@@ -113,7 +114,7 @@ class ApplyDialog(QDialog):
         parent.destroyed.connect(self.deleteLater)
         self.setWindowTitle("Apply to other images")
         self.setMinimumWidth(_WIDTH)
-        self._panel, self._help = panel, help
+        self._viewer, self._panel, self._help = viewer, panel, help
         self._suggested: Path | None = None
         self.has_brightness = has_brightness
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
@@ -223,7 +224,7 @@ class ApplyDialog(QDialog):
             self.take_brightness(job.image_job.options)
 
     def _ask_to_save(self) -> None:
-        start = str(Path.cwd() / "learned.prototypes.json")
+        start = str(image_folder(self._viewer) / "learned.prototypes.json")
         ask_for_path(self, "Save classifier", start, PROTOTYPE_FILTER, self.save_to)
 
     def _on_chosen(self, *changed: object) -> None:
@@ -270,9 +271,9 @@ def start_applying(
         )
         work = partial(_apply_to_files, learned, options, request.source, request.results)
 
-        def show(summary: tuple[str, bool]) -> None:
-            text, has_failed = summary
-            (panel.show_fault if has_failed else panel.show_outcome)(text)
+        def show(summary: tuple[str, str]) -> None:
+            text, fault = summary
+            panel.show_outcome(text, fault=fault)
 
         panel.begin_task("looking for images", work, show)
     elif isinstance(learned, Pipeline) and request.image is not None:
@@ -284,7 +285,7 @@ def start_applying(
 
 
 def save_classifier(panel: RunPanel, path: str, prototypes: PrototypeSet) -> None:
-    name = io.save_prototypes(json_path(path), prototypes).name
+    name = named(io.save_prototypes(json_path(path), prototypes))
     panel.note(f"saved {name}: load it in the Prototypes dock")
 
 
@@ -307,10 +308,10 @@ def _apply_to_files(
     results: Path,
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
-) -> tuple[str, bool]:
+) -> tuple[str, str]:
     """Label one file or the images of a folder; report the progress (fraction, text).
 
-    Return a summary that names failed images, and whether all images failed.
+    Return a summary, and the names of the images that failed.
     """
     paths, outcomes = io.find_images([source]), defaultdict(list)
     n_images = len(paths)
@@ -334,11 +335,10 @@ def _apply_to_files(
     n_left = n_images - len(done) - len(skipped) - len(failed)
     if n_left:
         lines.append(f"stopped, {format_count(n_left)} left")
-    if failed:
-        named = list_names([outcome.job.title for outcome in failed])
-        lines.append(f"{format_count(len(failed))} failed: {named} ({failed[0].error})")
     lines += filter(None, [least_certain(jobs)])
-    return "\n".join(lines), bool(failed) and not done
+    names = list_names([outcome.job.title for outcome in failed])
+    fault = f"{format_count(len(failed))} failed: {names} ({failed[0].error})" if failed else ""
+    return "\n".join(lines), fault
 
 
 def repeat_job(

@@ -207,10 +207,10 @@ class MeasuredModel(TableModel):
 
 def column_title(name: str) -> str:
     """Return the displayed title of a column of a file, such as ``area µm²``."""
+    name = re.sub(r"_um(?=[23]?$)", "_µm", name)
     measure = re.fullmatch(r"(area|volume)_(.+)", name)
     if measure:
-        unit = re.sub(r"^u(?=m)", "µ", measure[2])
-        return f"{measure[1]} {unit[:-1]}{unit[-1].translate(_POWERS)}"
+        return f"{measure[1]} {measure[2][:-1]}{measure[2][-1].translate(_POWERS)}"
     return name.removeprefix("intensity_").replace("_", " ")
 
 

@@ -31,7 +31,7 @@ from napari_saf._gui.forms.display_text import list_names
 from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.layers.placement import image_folder, image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE, read_layer
 from napari_saf._gui.layers.view import EventWatch, visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel, Suggestion
@@ -39,7 +39,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem
 from napari_saf.project import FileReference
 
-_APPLY_HELP = "Label that image with the same method, parameters, features and scale."
+_APPLY_HELP = "Label other images with the same method, parameters, features and scale."
 _HELP = "Write the ticked files; asks before replacing any."
 _OPEN_HELP = (
     "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
@@ -103,7 +103,8 @@ class ExportWidget(DockBase):
         self.table, self.maps = TableSection(self.status), ProbabilitySection(panel, viewer)
         self.choice = ExportChoice()
         self.applying = ApplyDialog(self, viewer, panel, _APPLY_HELP)
-        self.repeat = RepeatSection(self.applying, panel)
+        start = partial(image_folder, viewer)
+        self.repeat = RepeatSection(self.applying, panel, start)
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
         self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
@@ -112,7 +113,7 @@ class ExportWidget(DockBase):
         rows, target = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "The labelled image, for brightness and the figure.")
-        rows.add_row("", self.next_row)
+        rows.layout().addWidget(self.next_row)
         target.add_row("Name", self.file_name, "Prefix of the file names.")
         target.add_row("Folder", self.folder, "Folder to write to.")
         self.table_fold = create_fold("Table", self.table)
@@ -295,20 +296,22 @@ class ExportWidget(DockBase):
         self, request: ExportRequest, files: tuple[list[FileReference], list[Path], str]
     ) -> None:
         written, in_the_way, note = files
-        named = list_names([path.name for path in in_the_way or [file.path for file in written]])
+        paths = in_the_way or [file.path for file in written]
+        names = list_names([path.name for path in paths])
         if in_the_way:
             count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")
             again = dataclasses.replace(request, may_replace=True)
-            self.panel.show_fault(f"{named} {are} there already", Suggestion(text, again))
+            self.panel.show_fault(f"{names} {are} there already", Suggestion(text, again))
             return
         assert self.panel.task is not None
         entry = self.workspace.session.entry_of(request.image)
         if entry is not None:
             self.workspace.session.model.add_results(entry, written)
-        text = f"saved {named}" if written else "nothing was saved"
+        folder = paths[0].absolute().parent.name if paths else ""
+        text = f"saved {names} in {folder}" if written else "nothing was saved"
         if self.panel.task.is_cancelled:
             self.panel.note(f"stopped: {text}")
         else:
             note = f"; {note}" if note else ""
-            self.panel.show_outcome(f"{text} in {self.panel.task.seconds:.1f} s{note}")
+            self.panel.show_outcome(f"{text}, {self.panel.task.seconds:.1f} s{note}")

@@ -29,6 +29,7 @@ from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.controls import ask_for_path, json_path
+from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers import metadata, placement
@@ -218,19 +219,20 @@ class ProbabilitySection(FormSection):
 class RepeatSection(QWidget):
     """Ways to apply a recipe: to an image here, from a file, or in the terminal."""
 
-    def __init__(self, applying: ApplyDialog, panel: RunPanel) -> None:
+    def __init__(self, applying: ApplyDialog, panel: RunPanel, folder: Callable[[], Path]) -> None:
         super().__init__()
+        self._folder = folder
         self.recipe: Pipeline | None = None
         self._panel, self._applying, self._stem, self._why_not = panel, applying, "", ""
         self._save = create_button("Save recipe …", _SAVE_HELP, self._ask_to_save)
         help = "The recipe that the chosen labels carry."
-        self.summary, folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
-        folder.setWordWrap(True)
+        self.summary, about_folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
+        about_folder.setWordWrap(True)
         # A QLabel cannot both break long names and be copied unchanged.
         look = {"frameShape": QFrame.Shape.NoFrame, "styleSheet": _COMMAND_STYLE}
         self._command = QPlainTextEdit(readOnly=True, toolTip=_FOLDER_HELP, **look)
         self._command.setFixedHeight(_COMMAND_HEIGHT)
-        widgets = (self.summary, applying.row, self._save, folder, self._command)
+        widgets = (self.summary, applying.row, self._save, about_folder, self._command)
         fill_layout(QVBoxLayout(self), *widgets)
 
     def show_recipe(self, recipe: Pipeline | None, why_not: str, stem: str) -> None:
@@ -258,10 +260,10 @@ class RepeatSection(QWidget):
             target = json_path(path, ".recipe.json")
             with self._panel.showing_errors():
                 save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).plain)
-                self._panel.note(f"saved {target.name}")
+                self._panel.note(f"saved {named(target)}")
 
     def _ask_to_save(self) -> None:
-        name = str(Path.cwd() / f"{self._stem}.recipe.json")
+        name = str(self._folder() / f"{self._stem}.recipe.json")
         ask_for_path(self, "Save recipe", name, "Recipe (*.json)", self.save_to)
 
 

@@ -60,7 +60,7 @@ def ask_for_path(
 
 
 class StatusArea(QWidget):
-    """A progress bar, a line of text, and a button if an action is suggested."""
+    """A progress bar, a text with faults in red below, and a button for a suggested action."""
 
     changed = Signal()
     suggested_action_clicked = Signal()
@@ -70,22 +70,25 @@ class StatusArea(QWidget):
         self._bar = QProgressBar(textVisible=False, maximum=_STEPS, maximumHeight=10)
         help = "Apply this change, then repeat the action."
         self._line, self.action_button = QLabel(wordWrap=True), QPushButton(toolTip=help)
-        copy = QAction("Copy", self._line)
+        self._fault = QLabel(wordWrap=True, styleSheet=_ERROR_STYLE)
+        copy = QAction("Copy", self)
         copy.triggered.connect(lambda: QApplication.clipboard().setText(self.text))
-        self._line.addAction(copy)
-        self._line.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
-        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        for line in (self._line, self._fault):
+            line.addAction(copy)
+            line.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+            line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.action_button.clicked.connect(self.suggested_action_clicked)
-        fill_layout(QVBoxLayout(self), self._bar, self._line, self.action_button)
+        fill_layout(QVBoxLayout(self), self._bar, self._line, self._fault, self.action_button)
         self.reset()
 
     @property
     def text(self) -> str:
-        return str(self._line.text()).replace(_BREAK, "")
+        lines = filter(None, [self._line.text(), self._fault.text()])
+        return "\n".join(lines).replace(_BREAK, "")
 
     @property
     def is_error(self) -> bool:
-        return bool(self._line.styleSheet())
+        return bool(self._fault.text())
 
     @property
     def suggested_action(self) -> str:
@@ -101,35 +104,42 @@ class StatusArea(QWidget):
         self.show_progress(0, text)
 
     def show_error(self, text: str, suggested_action: str = "") -> None:
-        self.show_progress(0, text, suggested_action, _ERROR_STYLE)
+        self.show_progress(0, "", suggested_action, text)
 
     def show_progress(
-        self, fraction: float, text: str, suggested_action: str = "", style: str = ""
+        self, fraction: float, text: str, suggested_action: str = "", fault: str = ""
     ) -> None:
         # A bar repaints immediately, and the canvas with it, which takes 35 ms on a slow display.
         self._bar.setUpdatesEnabled(False)
         self._bar.setValue(round(fraction * _STEPS))
         self._bar.setUpdatesEnabled(True)
-        if style != self._line.styleSheet():
-            self._line.setStyleSheet(style)
         self.action_button.setText(suggested_action)
         self.action_button.setVisible(bool(suggested_action))
-        self.set_text(text)
+        self.set_text(text, fault)
 
-    def set_text(self, text: str) -> None:
-        """Change only the text; long words, such as file names, wrap between their parts."""
-        text = _LONG_WORD.sub(lambda match: _JOINT.sub(rf"\g<0>{_BREAK}", match[0]), text)
-        self._line.setText(_LONG_PART.sub(lambda match: _BREAK.join(match[0]), text))
+    def set_text(self, text: str, fault: str = "") -> None:
+        """Change only the texts."""
+        for line, words in ((self._line, text), (self._fault, fault)):
+            line.setText(_breakable(words))
+        self._line.setVisible(bool(text) or not fault)
+        self._fault.setVisible(bool(fault))
         self.changed.emit()
 
     def mirror(self, source: StatusArea) -> None:
         """Copy the status of another area, without actions."""
 
         def copy() -> None:
-            fraction, style = source._bar.value() / _STEPS, source._line.styleSheet()
-            self.show_progress(fraction, source.text, style=style)
+            fault = source._fault.text().replace(_BREAK, "")
+            text = source._line.text().replace(_BREAK, "")
+            self.show_progress(source._bar.value() / _STEPS, text, fault=fault)
 
         source.changed.connect(copy)
+
+
+def _breakable(text: str) -> str:
+    """Let long words, such as file names, wrap between their parts."""
+    text = _LONG_WORD.sub(lambda match: _JOINT.sub(rf"\g<0>{_BREAK}", match[0]), text)
+    return _LONG_PART.sub(lambda match: _BREAK.join(match[0]), text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

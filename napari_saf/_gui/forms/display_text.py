@@ -16,7 +16,7 @@ from napari_saf.problem import ImageOptions
 
 _COMPUTING = ("device", "dtype")
 _MOST_NAMED = 3
-_SECONDS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800, 3600, 7200)
+_SECONDS = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800, 3600, 7200)
 _FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
 _LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
 _LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import napari
@@ -255,11 +256,24 @@ def plane_on_screen(
     return tuple(axis for axis in order if axis in axes)[-n_shown:]
 
 
+def image_folder(viewer: napari.Viewer) -> Path:
+    """Return the folder of the newest image that was opened from a file, else the current one."""
+    paths = (layer.source.path for layer in reversed(viewer.layers) if isinstance(layer, Image))
+    files = (Path(path).absolute() for path in paths if path and Path(path).exists())
+    return next((file.parent for file in files), Path.cwd())
+
+
 def axis_name(viewer: napari.Viewer, layer: Layer, axis: int) -> str:
-    """Return the name of an axis of a layer: its label, or that of its slider; "-1" if unnamed."""
-    name = str(layer.axis_labels[axis])
-    is_unnamed = name.lstrip("-").isdigit()
-    return str(dims_of(viewer).axis_labels[axis - layer.ndim]) if is_unnamed else name
+    """Return the name of an axis of a layer; "-1" if unnamed.
+
+    It is the label of the axis, or else the name that the person gave to its slider.
+    """
+    name, sliders = str(layer.axis_labels[axis]), dims_of(viewer).axis_labels
+    if not name.lstrip("-").isdigit() or len(sliders) < layer.ndim:
+        return name
+    slider = str(sliders[axis - layer.ndim])
+    is_of_layer = any(slider in map(str, other.axis_labels) for other in viewer.layers)
+    return name if is_of_layer else slider
 
 
 def slice_word(viewer: napari.Viewer, layer: Layer, axis: int) -> str:

@@ -301,6 +301,7 @@ class SideBySide:
     def __init__(self, viewer: napari.Viewer, on_left: Callable[[], None]) -> None:
         self._viewer, self._on_left = viewer, on_left
         self._before: list[tuple[Any, bool, float]] = []
+        self._camera: tuple[Any, float] = ((0, 0, 0), 1.0)
         self._grid: tuple[Any, ...] = ()
         self.is_on = False
         grid_of(viewer).events.enabled.connect(self._on_grid_changed)
@@ -312,6 +313,7 @@ class SideBySide:
             return
         self._before = [(layer, layer.visible, layer.opacity) for layer in viewer.layers]
         self._grid = grid.stride, grid.shape, grid.spacing
+        self._camera = camera_of(viewer).center, camera_of(viewer).zoom
         for layer in viewer.layers:
             layer.visible = layer in layers
         for layer in layers:
@@ -342,7 +344,7 @@ class SideBySide:
                 layer.visible, layer.opacity = visible, opacity
                 layer.name_overlay.visible = False
         self._before = []
-        self._viewer.reset_view()
+        camera_of(self._viewer).center, camera_of(self._viewer).zoom = self._camera
         self._on_left()
 
 

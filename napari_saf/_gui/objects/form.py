@@ -94,7 +94,9 @@ class ObjectForm(QObject):
         """Reason why nothing can be split; empty if something can."""
         if self.labels.layer is None:
             return "no labels: run Segment, or open a Labels layer"
-        return "" if self.kinds.ticked else "no kind is ticked"
+        if self.kinds.ticked or self._background.is_busy:
+            return "" if self.kinds.ticked else "counting the labels …"
+        return "tick a label under Kinds" if self.kinds.count() else "this layer has no labels"
 
     def source(self) -> Source:
         """Return the chosen layers in their current state."""

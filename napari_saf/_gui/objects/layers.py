@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +237,8 @@ def stored_objects(
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 _CLEAR = (0.0, 0.0, 0.0, 0.0)
+_LEAST_LINE = 2
+"""Least length of a cut in pixels; a shorter one is a click."""
 _MOST_COLORS = 2**16
 """Maximal length of a colour cycle."""
 _FLASH_MILLISECONDS = 400
@@ -380,11 +381,9 @@ class ObjectCanvas(QObject):
         """Let the keys 0 to 9 emit `numbered`, or restore their bindings in napari."""
         self._takes_numbers = is_on
         for number in range(10 if self.layer is not None else 0):
-            call = partial(self._on_number, number) if is_on else None
+            # napari reads the name of each function that is bound, which partials lack.
+            call = (lambda layer, number=number: self.numbered.emit(number)) if is_on else None
             self.layer.bind_key(str(number), call, overwrite=True)
-
-    def _on_number(self, number: int, layer: Labels) -> None:
-        self.numbered.emit(number)
 
     def go_to(self, number: int) -> None:
         """Bring an object into view, if it is not, and show it alone for a moment."""
@@ -454,7 +453,7 @@ class ObjectCanvas(QObject):
             line.append(layer.world_to_data(event.position))
             self._show_line(line)
             yield
-        if self._line is not None:
+        if self._line is not None and np.ptp(line, axis=0).max() >= _LEAST_LINE:
             self._show_line([])
             self.drawn.emit(np.array(line))
         elif len(line) < 3:

@@ -9,7 +9,6 @@ import numpy as np
 from napari.utils.colormaps import ensure_colormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QEvent, QItemSelection, QItemSelectionModel, Signal
-from qtpy.QtGui import QPalette
 from qtpy.QtWidgets import QAbstractItemView, QCheckBox, QLabel, QSizePolicy, QVBoxLayout, QWidget
 from skimage.measure import points_in_poly
 from superqt.utils import signals_blocked
@@ -21,12 +20,13 @@ from napari_saf.errors import counted
 
 _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
-_ROLES = QPalette.ColorRole.Highlight, QPalette.ColorRole.WindowText
+_PLOT_COLOR = "#4c9be8"
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
 _HIDDEN = ("kind", "label", "prediction")
 """Columns for other programs; here the names show kind and class."""
+_FIRST = ("frame", "slice", "object", "name", "class", "class_uncertainty")
 _NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
 
 
@@ -151,7 +151,7 @@ class MeasurePlot(QWidget):
         axes.clear()
         axes.set_facecolor("none")
         first, second = self.values(self.measure), self.values(self.against)
-        color, ink = (self.palette().color(role).name() for role in _ROLES)
+        color, ink = _PLOT_COLOR, self.palette().color(self.foregroundRole()).name()
         if self.against.value is None:
             axes.hist(first[np.isfinite(first)], _N_BARS, color=color)
             look: Any = {"props": {"alpha": 0.3, "facecolor": ink}, "interactive": True}
@@ -211,6 +211,7 @@ class ObjectTable(QWidget):
         self.filter.changed.connect(self._show_filtered)
         self.model.layoutChanged.connect(self._show_chosen)  # emitted after sorting
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        self.view.clicked.connect(self._on_selection_changed)  # also if it was selected before
 
     @property
     def selected(self) -> list[int]:
@@ -228,7 +229,9 @@ class ObjectTable(QWidget):
     def show_table(self, table: Table) -> None:
         """Show the measures of a table, keeping selection and filter."""
         previous = self.selected
-        columns = {n: values for n, values in table.items() if not n.endswith(("_px2", "_px3"))}
+        first = [name for name in _FIRST if name in table]
+        names = dict.fromkeys([*first, *table])
+        columns = {n: table[n] for n in names if not n.endswith(("_px2", "_px3"))}
         with signals_blocked(self):
             headings = self.model.headings
             self.model.show_table(columns, {})

@@ -17,6 +17,7 @@ from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.layers.large import large_levels
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.project.images import NEXT_KEY, PREVIOUS_KEY, ImagesSection
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf._gui.session import workspace as sessions
@@ -53,7 +54,8 @@ class ProjectWidget(DockBase):
         self.session, self.file = self.workspace.session, self.workspace.file
         self.model = self.session.model
         self.images = ImagesSection(self.session, self.panel)
-        self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
+        self.name = QLabel(wordWrap=True)
+        self._show_saved()
         files = [create_button(*_BUTTONS[name], getattr(self, name)) for name in _BUTTONS]
         self.buttons = dict(zip(_BUTTONS, files, strict=True)) | self.images.buttons
         self.recent = create_button("Recent", "Recently opened or saved projects.")
@@ -98,7 +100,8 @@ class ProjectWidget(DockBase):
             self.name.setText("")
 
     def open_project(self) -> None:
-        ask_for_path(self, "Open project", str(Path.cwd()), PROJECT_FILTER, self.load, opens=True)
+        start = str(image_folder(self._viewer))
+        ask_for_path(self, "Open project", start, PROJECT_FILTER, self.load, opens=True)
 
     def load(self, path: str | Path, *, is_recovered: bool = False) -> None:
         if not self.workspace.may_close():
@@ -155,7 +158,7 @@ class ProjectWidget(DockBase):
             layers = sum(len(image.layers) for image in project.images)
             parts = counted(len(self.model.entries), "image"), counted(layers, "layer")
             words = f"recovered {' with '.join(parts)}: save the project to keep them"
-        self.name.setText("" if self.file.path is None else self.file.name)
+        self._show_saved()
         self._on_autosaved(is_recovered)
         self.panel.note("\n".join(filter(None, [words, note, self.images.missing_note])))
 
@@ -175,7 +178,7 @@ class ProjectWidget(DockBase):
             self.save_to(self.file.path)
 
     def save_as(self) -> None:
-        path = sessions.ask_where_to_save(self, self.file.path)
+        path = self.workspace.ask_where_to_save(self)
         if path is not None:
             self.save_to(path)
 
@@ -188,8 +191,15 @@ class ProjectWidget(DockBase):
 
     def _on_saved(self, project: Project) -> None:
         self.model.recipes = dict(project.recipes)
-        self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
+        self._show_saved()
         self.panel.note(f"saved {counted(len(project.images), 'image')}")
+
+    def _show_saved(self) -> None:
+        path, text = self.file.path, ""
+        if path is not None:
+            saved = datetime.fromtimestamp(path.stat().st_mtime) if path.exists() else None
+            text = self.file.name if saved is None else f"{self.file.name}, saved {saved:%x %H:%M}"
+        self.name.setText(text)
 
     def _on_autosaved(self, is_unsaved: bool) -> None:
         if is_unsaved:
@@ -247,6 +257,7 @@ class ProjectWidget(DockBase):
             text = f"{n_done} of {len(self.model.entries)} images {done}"
             self.panel.show_outcome("\n".join([text, *notes]))
             self.images.refresh()
+            self.workspace.autosave_soon()
 
         self.panel.begin_task("reading the images", begin, show, self._take_step)
 

@@ -13,6 +13,7 @@ from qtpy.QtWidgets import QFileDialog, QHeaderView, QPushButton, QVBoxLayout, Q
 
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qimage
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf.io import find_images
@@ -185,8 +186,11 @@ class ImagesSection(QWidget):
         self.missing.setVisible(bool(states - {"found"}))
         self.buttons["use_as_it_is"].setVisible("changed" in states)
 
+    def _folder(self) -> str:
+        return str(image_folder(self.session.viewer))
+
     def add_images(self) -> None:
-        paths, _ = QFileDialog.getOpenFileNames(self, "Add images", str(Path.cwd()))
+        paths, _ = QFileDialog.getOpenFileNames(self, "Add images", self._folder())
         self.add_files([Path(path) for path in paths])
 
     def add_files(self, paths: Sequence[Path]) -> None:
@@ -254,7 +258,7 @@ class ImagesSection(QWidget):
         self._panel.begin_task("looking for images", look, partial(self._relocate, entries))
 
     def find_file(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, "Find image", str(Path.cwd()))
+        path, _ = QFileDialog.getOpenFileName(self, "Find image", self._folder())
         if path and self.table.chosen is not None:
             self.take_file(self.table.chosen, Path(path))
 

@@ -23,7 +23,7 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
-from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.layers.placement import image_folder, image_region, labelled_image
 from napari_saf._gui.layers.view import LabelFinder, LayerWatch, visibility_of
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.editor import EDITS, LabelEditor, UndoStep
@@ -55,7 +55,7 @@ _HELP = {
     "refine": "Continue the flow from the current labels; locked ones are kept (W).",
     "load": "Open prototypes from a file, to use them on an image.",
 }
-_APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
+_APPLY_HELP = "Label other images with these prototypes, in the same features (f*)."
 _DELETE_TO_0 = "Delete the selected labels; their pixels become 0."
 
 
@@ -267,7 +267,7 @@ class PrototypesWidget(DockBase):
             save_classifier(self.panel, path, prototype_set(self.source, rescale))
 
     def _on_load_clicked(self) -> None:
-        home = str(Path.cwd())
+        home = str(image_folder(self._viewer))
         ask_for_path(self, "Load classifier", home, PROTOTYPE_FILTER, self.load_from, opens=True)
 
     def _offer_files(self, files: list[FileSource]) -> None:

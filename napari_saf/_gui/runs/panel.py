@@ -110,6 +110,7 @@ class RunPanel(QObject):
         text, self._run_help = run
         self.run_button = create_button(text, self._run_help, self.run_clicked)
         self.subject, self._reason = Subject.NOTHING, ""
+        self._fault = ""  # why the last run was stopped, if not by the user
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
         self.task: Task | None = None
@@ -117,7 +118,7 @@ class RunPanel(QObject):
         self._calls: _TaskCalls  # of the current task
         self._is_showing = self._has_ended = False
         self._provisional = ""
-        self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # last outcome
+        self._said: tuple[str, float, Suggestion | None, str] = "", 0.0, None, ""  # last outcome
         self.outcome = ""  # final status of the last run
         self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
         self._clock.timeout.connect(self._show_progress)
@@ -242,7 +243,7 @@ class RunPanel(QObject):
             self.clear()
         elif reason and not self.is_busy and (is_new or self.subject is not Subject.ERROR):
             if is_new or self.subject is not Subject.REASON:
-                self._show(Subject.REASON, 0, reason)
+                self._show(Subject.REASON, 0, "\n".join(filter(None, [self._fault, reason])))
 
     def explain_reason(self, reason: str, *notes: str) -> None:
         """Show the reason why Run is disabled, with notes below, until it changes."""
@@ -257,10 +258,15 @@ class RunPanel(QObject):
         self._show(Subject.NOTE, None, text)
 
     def show_outcome(
-        self, text: str, fraction: float = 1, suggestion: Suggestion | None = None
+        self,
+        text: str,
+        fraction: float = 1,
+        suggestion: Suggestion | None = None,
+        fault: str = "",
     ) -> None:
-        self._said = text, fraction, suggestion
-        self._show(Subject.OUTCOME, fraction, self._provisional or text, suggestion)
+        """Show what was done, and below in red what failed."""
+        self._said = text, fraction, suggestion, fault
+        self._show(Subject.OUTCOME, fraction, self._provisional or text, suggestion, fault)
 
     def set_provisional(self, text: str) -> None:
         """Show a text in place of progress and outcome; an empty one restores them."""
@@ -281,7 +287,7 @@ class RunPanel(QObject):
 
     def clear(self) -> None:
         """Clear the status, except the reason why Run is disabled."""
-        is_reason = bool(self._reason) and not self.is_busy
+        is_reason, self._fault = bool(self._reason) and not self.is_busy, ""
         self._show(Subject.REASON if is_reason else Subject.NOTHING, 0, self._reason * is_reason)
 
     def forget(self, *changed: object) -> None:
@@ -299,6 +305,7 @@ class RunPanel(QObject):
         fraction: float | None,
         text: str,
         suggestion: Suggestion | None = None,
+        fault: str = "",
     ) -> None:
         self.subject = subject
         if fraction is None:
@@ -309,7 +316,7 @@ class RunPanel(QObject):
         if subject is Subject.ERROR:
             self.status.show_error(text, action)
         else:
-            self.status.show_progress(fraction, text, action)
+            self.status.show_progress(fraction, text, action, fault)
 
     def _show_progress(self) -> None:
         """Show the progress and memory use of the work."""
@@ -337,7 +344,7 @@ class RunPanel(QObject):
 
     # Slots of runs and tasks
     def _on_began(self) -> None:
-        self._frame, self.outcome = None, ""
+        self._frame, self.outcome, self._fault = None, "", ""
         self.time_left.reset()
         self._clock.start()
         self._update_busy()
@@ -354,7 +361,7 @@ class RunPanel(QObject):
         run, is_stopped = self.controller.run, result.status is Status.CANCELLED
         assert run is not None
         if run.fault:
-            self.note(run.fault)
+            self._note_fault(run.fault)
             return
         if run.live.is_lost:
             self.clear()
@@ -397,8 +404,14 @@ class RunPanel(QObject):
     def _on_abandoned(self) -> None:
         self._clock.stop()
         run = self.controller.run
-        fault = "" if run is None else run.fault
-        self.note(fault or "stopped before the first labels")
+        if run is not None and run.fault:
+            self._note_fault(run.fault)
+        else:
+            self.note("stopped before the first labels")
+
+    def _note_fault(self, fault: str) -> None:
+        self._fault = fault
+        self.note(fault)
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()

@@ -92,14 +92,15 @@ class AutomaticSettings(QCheckBox):
         self.refresh()
 
     def plain_values(self) -> dict[str, str]:
-        return {"automatic": self._name} if self.isChecked() else {}
+        return {"automatic": self._name if self.isChecked() else ""}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
-        """Restore the choice of a saved session."""
-        if values.get("automatic") in self._choices():
-            self._name = values["automatic"]
+        """Restore the choice of a saved session; an empty name stands for settings by hand."""
+        name = values.get("automatic")
+        if name == "" or name in self._choices():
+            self._name = name or self._name
             with signals_blocked(self):
-                self.setChecked(True)
+                self.setChecked(bool(name))
             self.refresh()
 
     def refresh(self) -> None:

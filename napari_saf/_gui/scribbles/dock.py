@@ -218,6 +218,7 @@ class ScribblesWidget(DockBase):
     def _on_strokes_changed(self) -> None:
         self.workspace.autosave_soon()
         self.classes.refresh()
+        self._results.hide_ring()
         self._follow_strokes()
 
     def _on_image_chosen(self) -> None:

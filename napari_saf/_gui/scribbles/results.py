@@ -169,7 +169,10 @@ class StrokeResults(QObject):
         result = self.current
         if not self._controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
-            self._panel.show_outcome(text or self.why_no_labels(), 1.0 if shares else 0.0)
+            if not text and (reason := self.check()):
+                self._panel.explain_reason(reason)
+            else:
+                self._panel.show_outcome(text or self.why_no_labels(), 1.0 if shares else 0.0)
 
     def take_removal(self, event: Any) -> None:
         """Show the new status if labels were removed."""
@@ -453,6 +456,10 @@ class StrokeResults(QObject):
         is_certain = result is not None and result.last is not None
         return "nothing is uncertain" if is_certain else self.why_no_labels()
 
+    def hide_ring(self) -> None:
+        if self._ring is not None and self._ring in self._viewer.layers:
+            self._ring.visible = False
+
     def suggest(self) -> bool:
         """Mark the most uncertain pixel with a ring and show it; return whether there is one."""
         result = self.current
@@ -473,6 +480,7 @@ class StrokeResults(QObject):
             face_color="transparent",
             size=max(_LEAST_RING, shortest * _RING_SHARE),
         )
+        self._ring.visible = True
         self._viewer.layers.selection.active = result.strokes
         center_on(self._viewer, layer, tuple(self._ring.data[0]), only_if_hidden=True)
         return True

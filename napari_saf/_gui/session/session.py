@@ -62,7 +62,7 @@ class ProjectSession(QObject):
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
-        self._viewer = viewer
+        self.viewer = viewer
         self.model = ProjectModel(self.changed.emit)
         self._is_changing = False
         events = viewer.layers.events
@@ -73,7 +73,7 @@ class ProjectSession(QObject):
             self._join(layer)
 
     def release(self) -> None:
-        events = self._viewer.layers.events
+        events = self.viewer.layers.events
         events.inserted.disconnect(self._on_inserted)
         events.removing.disconnect(self._on_removing)
 
@@ -81,7 +81,7 @@ class ProjectSession(QObject):
     def current(self) -> ImageEntry | None:
         """The image on screen; of several the active one."""
         on_screen = [entry for entry in self.model.entries if entry.layer is not None]
-        active = self._viewer.layers.selection.active
+        active = self.viewer.layers.selection.active
         ids = {str(getattr(active, "unique_id", "")), "" if active is None else image_id_of(active)}
         for entry in on_screen:
             if ids & {str(image.unique_id) for image in self._images(entry)}:
@@ -129,7 +129,7 @@ class ProjectSession(QObject):
                     self.put_away(previous)
             notes = self._open(entry) if entry.layer is None else []
             entry.layer.visible = True
-            self._viewer.layers.selection.active = self.strokes(entry) or entry.layer
+            self.viewer.layers.selection.active = self.strokes(entry) or entry.layer
         self.shown.emit(entry.layer, self.strokes(entry))
         self.changed.emit()
         return "\n".join(notes)
@@ -151,7 +151,7 @@ class ProjectSession(QObject):
             layers = self._labels(entry)
             has_work |= bool(entry.layers) or any(map(is_work, layers))
             ids |= {str(layer.unique_id) for layer in layers}
-            stores = stores_of(self._viewer, self._images(entry))
+            stores = stores_of(self.viewer, self._images(entry))
             transform = entry.transform if entry.layer is None else transform_of(entry.layer)
             shown.append((list(map(state_of, layers)), stores, transform))
         self.model.forget_encodings(ids)
@@ -162,22 +162,22 @@ class ProjectSession(QObject):
         """Return the layers of an image, several if its channels are separate layers."""
         if entry.layer is None:
             return []
-        layers = () if entry.path is None else self._viewer.layers
+        layers = () if entry.path is None else self.viewer.layers
         images = [layer for layer in layers if isinstance(layer, Image) and is_given(layer)]
         channels = [image for image in images if image != entry.layer]
         return [entry.layer, *(image for image in channels if path_of(image) == entry.path)]
 
     def _labels(self, entry: ImageEntry) -> list[Any]:
         """Return the displayed label layers of an image, the lowest first."""
-        layers = self._viewer.layers
+        layers = self.viewer.layers
         images = self._images(entry)
-        labels = [layer for image in images for layer in layers_of(self._viewer, image)]
+        labels = [layer for image in images for layer in layers_of(self.viewer, image)]
         labels += [layer for layer in entry.removed if layer in layers and layer not in labels]
         return sorted(labels, key=layers.index)
 
     def put_away(self, entry: ImageEntry) -> None:
         """Remove the layers of an image from the viewer and store its labels in the model."""
-        layers, images, labels = self._viewer.layers, self._images(entry), self._labels(entry)
+        layers, images, labels = self.viewer.layers, self._images(entry), self._labels(entry)
         if not (images or labels):
             return
         is_stored = dict(
@@ -189,7 +189,7 @@ class ProjectSession(QObject):
             for layer in layers
             if is_stored.get(layer, layer in images or image_id_of(layer) in ids)
         ]
-        entry.stores += stores_of(self._viewer, images)
+        entry.stores += stores_of(self.viewer, images)
         self._leave_screen(entry)
         entry.removed = []
         with layers.batched_update():  # a single garbage collection in napari
@@ -209,13 +209,13 @@ class ProjectSession(QObject):
     def _open(self, entry: ImageEntry) -> list[str]:
         """Open an image and show its layers; return notes on layers that do not fit."""
         if entry.memory is not None:
-            entry.layer = self._viewer.add_layer(Layer.create(*entry.memory))
+            entry.layer = self.viewer.add_layer(Layer.create(*entry.memory))
         else:
             assert entry.path is not None
             self.model.check_content(entry)
-            images = (layer for layer in self._viewer.layers if isinstance(layer, Image))
+            images = (layer for layer in self.viewer.layers if isinstance(layer, Image))
             shown = next((image for image in images if path_of(image) == entry.path), None)
-            entry.layer = shown or open_image(self._viewer, entry.path, entry.reader)
+            entry.layer = shown or open_image(self.viewer, entry.path, entry.reader)
             for image in self._images(entry) if shown is None else ():
                 set_transform(image, entry.transform)
         return self._show_stored(entry)
@@ -228,7 +228,7 @@ class ProjectSession(QObject):
         entry.removed = []
         for stored in entry.layers:
             try:
-                layer = show_layer(self._viewer, entry.layer, stored, self.model.recipes)
+                layer = show_layer(self.viewer, entry.layer, stored, self.model.recipes)
                 key = str(layer.unique_id)
                 self.model.encodings[key] = checksum(layer.data), stored.pixels
             except SafError as error:
@@ -236,7 +236,7 @@ class ProjectSession(QObject):
                 unfit.append(stored)
         for path in entry.stores:
             try:
-                show_store(self._viewer, entry.layer, path)
+                show_store(self.viewer, entry.layer, path)
             except SafError as error:
                 notes.append(str(error))
         entry.layers, entry.stores = tuple(unfit), []
@@ -252,13 +252,13 @@ class ProjectSession(QObject):
         if entry.layer is None:
             self.model.replace_stored(entry, made)
             return
-        with self._changing(), selection_kept(self._viewer):
-            for layer in layers_of(self._viewer, entry.layer):
+        with self._changing(), selection_kept(self.viewer):
+            for layer in layers_of(self.viewer, entry.layer):
                 if layer.name == made.name and not is_strokes(layer):
-                    self._viewer.layers.remove(layer)
+                    self.viewer.layers.remove(layer)
                 elif not is_strokes(layer):
                     layer.visible = False
-            show_layer(self._viewer, entry.layer, made, self.model.recipes)
+            show_layer(self.viewer, entry.layer, made, self.model.recipes)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -299,7 +299,7 @@ class ProjectSession(QObject):
 
     def _on_removing(self, event: Any) -> None:
         """Keep the labels of an image that the user removes until it is opened again."""
-        layer = self._viewer.layers[event.index]
+        layer = self.viewer.layers[event.index]
         if self._is_changing:
             return
         for entry in list(self.model.entries):

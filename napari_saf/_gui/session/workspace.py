@@ -33,6 +33,7 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import show_ground
 from napari_saf._gui.layers.metadata import is_regions, metadata_of
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.napari_workarounds import dims_of, is_close_question, unwrapped
 from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.task import Task
@@ -78,6 +79,7 @@ class Workspace(QObject):
         self.runs = RunsOfViewer()
         dims_of(viewer).events.ndisplay.connect(self._show_grounds)
         self.runs.returned.connect(self._show_grounds)
+        self.runs.returned.connect(self.autosave_soon)
         self.recoverable = recoverable_projects()
         self.joined: list[Any] = []
         self._window: Any = lambda: None
@@ -166,8 +168,8 @@ class Workspace(QObject):
             task.finished.connect(self._on_finished)
             task.start()
 
-    def autosave_soon(self) -> None:
-        """Autosave after a short delay, as strokes are the most expensive work to repeat."""
+    def autosave_soon(self, *changed: object) -> None:
+        """Autosave after a short delay, for work that is expensive to repeat."""
         if self._timer.remainingTime() > self._soon:
             self._timer.start(self._soon)
 
@@ -208,6 +210,20 @@ class Workspace(QObject):
             if is_result and layer.ndim > 2 and type(layer.data) is np.ndarray:
                 show_ground(layer, is_flat)
 
+    def ask_where_to_save(self, parent: QWidget) -> Path | None:
+        """Ask for the file of the project; None if cancelled."""
+        start = self.file.path or image_folder(self.viewer) / f"project{PROJECT_SUFFIX}"
+        text, _ = QFileDialog.getSaveFileName(parent, "Save project", str(start), PROJECT_FILTER)
+        if not text:
+            return None
+        target = with_suffix(Path(text))
+        if target == Path(text) or not target.exists():  # else the dialog has asked already
+            return target
+        button = QMessageBox.StandardButton
+        text = f"{target.name} is there already. Replace it?"
+        answer = QMessageBox.question(parent, "napari-saf", text, button.Yes | button.No, button.No)
+        return target if answer == button.Yes else None
+
     def may_close(self) -> bool:
         """Ask what to do with unsaved work, if there is any; return whether to proceed."""
         state, window = self.state(), self._window()
@@ -216,7 +232,7 @@ class Workspace(QObject):
                 return True
             answer = ask_to_save(window, self.file.name)
             if answer == "save":
-                path = self.file.path or ask_where_to_save(window, None)
+                path = self.file.path or self.ask_where_to_save(window)
                 if path is None:
                     return False
                 _in_thread(lambda: self.file.save(state, path))
@@ -298,21 +314,6 @@ def ask_to_discard(parent: QWidget) -> bool:
     buttons = button.Discard | button.Cancel
     answer = QMessageBox.question(parent, "napari-saf", text, buttons, button.Cancel)
     return bool(answer == button.Discard)
-
-
-def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
-    """Ask for the file of a project, by default `path`; None if cancelled."""
-    start = path or Path.cwd() / f"project{PROJECT_SUFFIX}"
-    text, _ = QFileDialog.getSaveFileName(parent, "Save project", str(start), PROJECT_FILTER)
-    if not text:
-        return None
-    target = with_suffix(Path(text))
-    if target == Path(text) or not target.exists():  # else the dialog has asked already
-        return target
-    button = QMessageBox.StandardButton
-    text = f"{target.name} is there already. Replace it?"
-    answer = QMessageBox.question(parent, "napari-saf", text, button.Yes | button.No, button.No)
-    return target if answer == button.Yes else None
 
 
 def with_suffix(path: Path) -> Path:
