@@ -453,19 +453,24 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 
 def _bioio_reader(path: Path) -> Any:
     """Return the bioio reader of a file; raise SafError with the plug-in to install."""
-    plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
+    suffix, suffixes = path.suffix.lower(), ", ".join(READERS)
+    plugin, is_known = BIOIO_SUFFIXES.get(suffix), suffix in IMAGE_SUFFIXES
+    damaged = f"it is damaged, or no {suffix} file"
     fault = "" if plugin else f"its content is none of {suffixes} or a picture such as .png; "
     try:
         import bioio
         from bioio_base.exceptions import UnsupportedFileFormatError
     except ImportError as error:
+        if is_known and not plugin:
+            raise SafError(damaged) from error
         needed = f"bioio: pip install 'napari-saf[bioio]' {plugin or 'and a plug-in for the file'}"
         raise SafError(f"{fault}{'more is read by' if fault else 'this needs'} {needed}") from error
     try:
         reader = bioio.BioImage.determine_plugin(path).metadata.get_reader()
     except UnsupportedFileFormatError as error:
         lacking = f": is {plugin} installed, and the file not damaged?" if plugin else ""
-        raise SafError(f"{fault}no plug-in of bioio reads it{lacking}") from error
+        unread = f"{fault}no plug-in of bioio reads it{lacking}"
+        raise SafError(damaged if is_known and not plugin else unread) from error
     try:
         return reader(path, chunk_dims=["Y", "X"])
     except TypeError:  # for readers whose chunks are always planes
