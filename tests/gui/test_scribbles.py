@@ -132,7 +132,13 @@ def test_strokes_go_with_their_image(taught, model, paint):
     assert taught.strokes.layer == strokes and taught.classes.numbers() == [1, 2, 3, 4]
     assert taught.status.text.startswith("converged") and taught.result.visible
     taught.input.choose(image=alike)
-    assert taught.strokes.layer.name == "alike strokes"
+    earlier, choice = taught.strokes.layer, taught.input.choices["strokes"]
+    assert earlier.name == "alike strokes" and earlier.visible
+    taught.new_strokes()
+    assert taught.strokes.layer != earlier and not earlier.visible and strokes.visible
+    taught.input.choose(strokes=earlier)
+    choice.activated.emit(choice.currentIndex())  # chosen by the person
+    assert earlier.visible
 
 
 @pytest.mark.parametrize("which", ["blocks", "blocks [from strokes]"])

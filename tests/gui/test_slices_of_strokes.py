@@ -110,7 +110,7 @@ def test_labels_are_in_sight_after_each_stroke(painted, open_on, model, run, pai
     assert result_at(model, 2).visible and result_at(model, 3).visible
 
 
-def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go):
+def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, settle):
     began = []
     painted.controller.began.connect(lambda: began.append(1))
     third = shares_of(painted)
@@ -127,6 +127,11 @@ def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go):
     painted.input.choose(extent="slice")
     assert shares_of(painted) == third and "converged" in painted.status.text
     assert not began
+    painted.input.choose(extent="volume")
+    extent = painted.input.choices["extent"]
+    extent.activated.emit(extent.currentIndex())  # chosen by the person
+    settle()
+    assert began and painted.result.data.shape == (5, 16, 16)
 
 
 def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle):

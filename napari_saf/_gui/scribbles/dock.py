@@ -142,6 +142,8 @@ class ScribblesWidget(DockBase):
             (self.automatic.switched, self.start),
             (self._chooser.changed, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
+            (self.input.choices["strokes"].activated, self._show_strokes),
+            (self.input.choices["extent"].activated, self._follow_strokes),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._on_region_changed),
             (self.input.axes_changed, self._check),
@@ -199,7 +201,11 @@ class ScribblesWidget(DockBase):
                     self._chooser.settle(job)
                 self.controller.start(job)
 
-    def _follow_strokes(self) -> None:
+    def _show_strokes(self, index: int) -> None:
+        if self.input.strokes is not None:
+            self.input.strokes.visible = True
+
+    def _follow_strokes(self, *changed: object) -> None:
         """Update the labels, unless they follow the current strokes."""
         if self.follow.isChecked() and self._results.are_old:
             self.start()

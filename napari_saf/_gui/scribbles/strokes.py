@@ -33,7 +33,10 @@ from napari_saf.flow import not_cancelled
 from napari_saf.objects import exemplar_strokes
 
 _BUTTONS = {
-    "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
+    "new_strokes": (
+        "New",
+        "Add an empty layer for strokes; hide earlier strokes and labels.",
+    ),
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
@@ -324,12 +327,15 @@ class StrokeTools(QWidget):
             self.refresh()
 
     def new_strokes(self) -> None:
-        """Add an empty layer of strokes over the image and choose it; hide earlier results."""
+        """Add an empty layer of strokes over the image and choose it; hide earlier ones."""
         with self._panel.showing_errors():
             image, results = self._input.image, visibility_of(self._viewer)
             # All slices, or the displayed part of a large image.
             placement, shape = narrowed(self._viewer, self._input.pixels().slices()).whole()
             results.hide_results(image)
+            for layer in self._viewer.layers:
+                if is_strokes(layer) and layer.metadata[STROKES_KEY] == str(image.unique_id):
+                    layer.visible = False
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), placement)
             self._input.choose(strokes=layer)
             notes = [results.reveal(image, layer), note_on_slices(self._viewer, layer)]
