@@ -31,6 +31,7 @@ from napari_saf._gui.forms.layout import (
     create_row,
     enable,
     fill_layout,
+    keep_apart,
 )
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
@@ -111,7 +112,7 @@ class ApplyDialog(QDialog):
     ) -> None:
         super().__init__()
         self._parent = parent  # from the first `ask` on, as the contents of folds
-        parent.destroyed.connect(self.deleteLater)
+        keep_apart(self, parent)
         self.setWindowTitle("Apply to other images")
         self.setMinimumWidth(_WIDTH)
         self._viewer, self._panel, self._help = viewer, panel, help

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from magicgui.widgets import Widget
@@ -93,9 +96,28 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)
     fold.content().layout().setContentsMargins(0, _SPACING, 0, 0)
-    fold.destroyed.connect(content.deleteLater)
+    keep_apart(content, fold)
     fold.collapse(animate=False)
     return fold
+
+
+_apart: weakref.WeakKeyDictionary[QWidget, Callable[[], QWidget | None]]
+_apart = weakref.WeakKeyDictionary()
+
+
+def keep_apart(widget: QWidget, parent: QWidget) -> None:
+    """Keep a widget without a parent outside the window, and delete it with its future parent."""
+    parent.destroyed.connect(widget.deleteLater)
+    _apart[widget] = weakref.ref(parent)
+
+
+@atexit.register
+def _join() -> None:
+    """Give the widgets their parents: Python would delete them after the application."""
+    for widget, parent in list(_apart.items()):
+        with suppress(RuntimeError):  # deleted already
+            if widget.parent() is None and (owner := parent()) is not None:
+                widget.setParent(owner)
 
 
 def create_button(
