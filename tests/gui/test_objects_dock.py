@@ -369,6 +369,9 @@ def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(model, ope
     dock = open_on(model, ObjectsWidget)
     settle(dock)
     assert dock.choices.slices.isChecked()
+    dock.labels.choose(model.add_labels(np.zeros_like(frames), name="empty"))
+    settle(dock)
+    assert dock.choices.why_not == dock.status.text == "this layer has no labels"
     dock.labels.choose(model.add_labels(frames, name="volume", **placed))
     settle(dock)
     assert not dock.choices.slices.isChecked()

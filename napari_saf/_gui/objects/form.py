@@ -61,6 +61,7 @@ class ObjectForm(QObject):
         self.uncertainty = LayerChoice(viewer, Image, self.fits, none=_OF_RUN)
         self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
+        self._is_counted = False
         self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
         track.setToolTip(_HELP["track"])
@@ -94,8 +95,10 @@ class ObjectForm(QObject):
         """Reason why nothing can be split; empty if something can."""
         if self.labels.layer is None:
             return "no labels: run Segment, or open a Labels layer"
-        if self.kinds.ticked or self._background.is_busy:
-            return "" if self.kinds.ticked else "counting the labels …"
+        if self.kinds.ticked:
+            return ""
+        if not self._is_counted:
+            return "counting the labels …"
         return "tick a label under Kinds" if self.kinds.count() else "this layer has no labels"
 
     def source(self) -> Source:
@@ -126,6 +129,7 @@ class ObjectForm(QObject):
         self.uncertainty.refresh()
         self._background.drop("kinds")
         self.kinds.clear()
+        self._is_counted = False
         if labels is not None:
             axes = squeezed_axes(labels)
             for field in (self.slices, self._frames):
@@ -143,6 +147,7 @@ class ObjectForm(QObject):
 
     def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:
         self.kinds.show_labels(labels, *counted)
+        self._is_counted = True
         self.labels_changed.emit()
 
 
