@@ -263,7 +263,7 @@ class Objects(OutlineCommand, ParallelCommand):
     ) -> None:
         """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
         n_objects, notes = np.count_nonzero(objects.kinds), [*step.notes_on(objects)]
-        if step.kinds and notes and not n_objects and [*self.images] == [path]:
+        if isinstance(step.kinds, tuple) and not n_objects and [*self.images] == [path]:
             raise InvalidInput(f"{path}: {notes[-1]}")
         for text in notes:
             note(f"{path}: {text}")

@@ -12,6 +12,7 @@ from qtpy.QtCore import QTimer
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf._gui.session import workspace
 
 pytestmark = [pytest.mark.gui]
@@ -47,6 +48,15 @@ def painted(dock, qtbot):
     dock.strokes.set_color(2, (0.0, 0.5, 1.0))
     qtbot.wait(60)
     return np.array(dock.strokes.layer.data)
+
+
+def test_a_run_is_kept_before_a_minute_is_over(model, open_on, settle, qtbot, tmp_path):
+    model.add_image(blocks(), name="blocks")
+    dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
+    dock.start()
+    settle(dock)
+    qtbot.waitUntil(lambda: len(kept(tmp_path)) == 1, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: "not saved" in project.name.text(), timeout=TIMEOUT)
 
 
 def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp_path, settle):

@@ -15,6 +15,7 @@ from qtpy.QtWidgets import QApplication, QWidget
 
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.docks.base import DockLifetime
+from napari_saf._gui.forms import layout
 
 pytestmark = pytest.mark.gui
 
@@ -131,6 +132,8 @@ def test_sections_that_were_never_expanded_are_outside_the_window_and_deleted_wi
     contents = [dock.input.features, dock.form.advanced, dock.applying]
     assert [content.parent() for content in contents] == [None] * len(contents)
     assert len(viewer.layers.events.inserted.callbacks) > len(inserted)
+    layout._join()  # as the program ends
+    assert all(content.parent() is not None for content in contents)
     viewer.window.remove_dock_widget(frame)
     qtbot.waitUntil(lambda: not any(map(isalive, contents)))
     assert viewer.layers.events.inserted.callbacks == inserted

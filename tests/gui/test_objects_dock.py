@@ -163,6 +163,10 @@ def test_rows_and_image_choose_each_other(dock, settle, qtbot):
         dock.table.select([2])  # its object flashes
         assert layer.selected_label == 2 and layer.show_selected_label
         qtbot.waitUntil(lambda: not layer.show_selected_label, timeout=TIMEOUT)
+        view = dock.table.view
+        view.clicked.emit(view.currentIndex())  # on the row that is chosen already
+        assert layer.selected_label == 2 and layer.show_selected_label
+        qtbot.waitUntil(lambda: not layer.show_selected_label, timeout=TIMEOUT)
         assert layer.selected_label == stays
         dock.table.select([])
     number = int(layer.data[20, 20])

@@ -164,6 +164,7 @@ def test_saved_strokes_and_labels_are_opened_again_and_go_on(
     assert [image.stage for image in project.images] == ["labelled", "untouched", "untouched"]
     second, other, opened = load(ScribblesWidget)
     assert not other.file.is_unsaved(other.workspace.state())
+    assert ", saved " in other.name.text()
     np.testing.assert_array_equal(strokes_on(second).data, before)
     assert all(shares.values()) and share_texts(opened.classes) == shares
     np.testing.assert_array_equal(result_on(second).data, labels)

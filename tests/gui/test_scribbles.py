@@ -189,6 +189,8 @@ def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, mo
     assert model.layers.selection.active == strokes
     taught.uncertainty.click()
     assert not image.visible
+    paint(taught, spot, 1, length=1)
+    assert not model.layers["suggested spot"].visible
 
 
 def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, settle):

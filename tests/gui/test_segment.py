@@ -9,6 +9,7 @@ from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf._gui.layers.metadata import is_regions
+from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
@@ -182,7 +183,7 @@ def test_what_is_shown_belongs_to_the_image_that_is_chosen(viewer, dock, run, lo
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(first)
     text, *results = shown(dock)
-    assert "no image" in text and not any(results)
+    assert text == f"stopped: its image was removed\n{NO_IMAGE}" and not any(results)
 
 
 def test_in_3_d_the_ground_is_seen_through(viewer, dock, run):

@@ -14,7 +14,13 @@ from qtpy.QtCore import QPointF, QRect, Qt, Signal
 from qtpy.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QHeaderView, QLabel, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, to_qcolor
+from napari_saf._gui.docks.tables import (
+    PLOT_COLOR,
+    ROW_HEIGHT,
+    create_cell,
+    create_table,
+    to_qcolor,
+)
 from napari_saf._gui.forms.fields import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
@@ -28,7 +34,7 @@ _PLOT_HEIGHT = 38
 _MARGIN = 0.012
 """Margin left and right of the curves for the cursor, as a share of the time."""
 _RANGE_WIDTH = 50
-_LINE, _CURSOR, _FACE = QColor("#4c9be8"), QColor("#f5a623"), QColor(128, 128, 128, 33)
+_LINE, _CURSOR, _FACE = QColor(PLOT_COLOR), QColor("#f5a623"), QColor(128, 128, 128, 33)
 _SMALL = "font-size: 7pt; color: gray;"
 _MOST_ROWS = 6
 BRANCH_HELP = "Continue from this time with these parameters, in a new layer."

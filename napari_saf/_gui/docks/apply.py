@@ -35,7 +35,6 @@ from napari_saf._gui.forms.layout import (
 )
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
-from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.panel import RunPanel
@@ -111,7 +110,7 @@ class ApplyDialog(QDialog):
         extra: Sequence[QWidget] = (),
     ) -> None:
         super().__init__()
-        self._parent = parent  # from the first `ask` on, as the contents of folds
+        self._parent = parent  # set by the first `ask`
         keep_apart(self, parent)
         self.setWindowTitle("Apply to other images")
         self.setMinimumWidth(_WIDTH)
@@ -225,7 +224,7 @@ class ApplyDialog(QDialog):
             self.take_brightness(job.image_job.options)
 
     def _ask_to_save(self) -> None:
-        start = str(image_folder(self._viewer) / "learned.prototypes.json")
+        start = str(placement.image_folder(self._viewer) / "learned.prototypes.json")
         ask_for_path(self, "Save classifier", start, PROTOTYPE_FILTER, self.save_to)
 
     def _on_chosen(self, *changed: object) -> None:

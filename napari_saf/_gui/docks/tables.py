@@ -205,6 +205,10 @@ class MeasuredModel(TableModel):
         return int(RIGHT) if role == Qt.ItemDataRole.TextAlignmentRole and is_number else None
 
 
+PLOT_COLOR = "#4c9be8"
+"""Legible in dark and light themes."""
+
+
 def column_title(name: str) -> str:
     """Return the displayed title of a column of a file, such as ``area µm²``."""
     name = re.sub(r"_um(?=[23]?$)", "_µm", name)

@@ -179,8 +179,7 @@ class ImageSelection:
         fixed, lines = self.slices().fixed, []
         if fixed:
             shape, word = placement.pixels_of(self.image).shape, self._slice_word(min(fixed))
-            names = {axis: self._slice_word(axis) for axis in fixed}
-            at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
+            at = [f"{self._slice_word(n)} {k + 1} of {shape[n]}" for n, k in fixed.items()]
             lines = [f"{', '.join(at)} is labelled; to label all, change {word.capitalize()}s"]
         return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
 

@@ -88,6 +88,7 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
         # QCollapsible only sets the height to 0; Tab would still reach the content.
         fold.content().setVisible(is_open)
         if is_open:
+            # Not with QCollapsible.addWidget, which would fix the current height of the content.
             fold.content().layout().addWidget(content)
             content.show()
             fold.content().setMaximumHeight(2**24 - 1)  # QWIDGETSIZE_MAX, which PySide6 lacks
@@ -101,8 +102,8 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     return fold
 
 
-_apart: weakref.WeakKeyDictionary[QWidget, Callable[[], QWidget | None]]
-_apart = weakref.WeakKeyDictionary()
+_apart = weakref.WeakKeyDictionary[QWidget, Any]()
+"""Weak references to the future parents of widgets that have none yet."""
 
 
 def keep_apart(widget: QWidget, parent: QWidget) -> None:
@@ -113,7 +114,7 @@ def keep_apart(widget: QWidget, parent: QWidget) -> None:
 
 @atexit.register
 def _join() -> None:
-    """Give the widgets their parents: Python would delete them after the application."""
+    """Set the parents as the program ends: Python would delete the widgets too late."""
     for widget, parent in list(_apart.items()):
         with suppress(RuntimeError):  # deleted already
             if widget.parent() is None and (owner := parent()) is not None:

@@ -281,6 +281,7 @@ class ObjectCanvas(QObject):
         self.layer: Any = None
         self._line: Any = None
         self._takes_numbers = False
+        self._flashing = 0  # number of the object that is shown alone
         self._plain = dict[str, Colormap]()  # of the layers before objects were coloured
 
     def show(
@@ -387,6 +388,8 @@ class ObjectCanvas(QObject):
 
     def go_to(self, number: int) -> None:
         """Bring an object into view, if it is not, and show it alone for a moment."""
+        if number == self._flashing:
+            return
         inside = np.argwhere(self.layer.data == number)
         if len(inside):
             middle = tuple(inside[len(inside) // 2].tolist())
@@ -396,10 +399,12 @@ class ObjectCanvas(QObject):
             return
 
         def end() -> None:
+            self._flashing = 0
             layer.show_selected_label = False
             if str(layer.mode) != "pan_zoom":
                 layer.selected_label = previous
 
+        self._flashing = number
         layer.selected_label, layer.show_selected_label = number, True
         QTimer.singleShot(_FLASH_MILLISECONDS, end)
 
@@ -453,10 +458,12 @@ class ObjectCanvas(QObject):
             line.append(layer.world_to_data(event.position))
             self._show_line(line)
             yield
-        if self._line is not None and np.ptp(line, axis=0).max() >= _LEAST_LINE:
+        cuts = self._line is not None
+        if cuts:
             self._show_line([])
+        if cuts and np.ptp(line, axis=0).max() >= _LEAST_LINE:
             self.drawn.emit(np.array(line))
-        elif len(line) < 3:
+        elif cuts or len(line) < 3:
             value = layer.get_value(event.position, world=True)
             self.picked.emit(int(value or 0), "Control" in event.modifiers)
 

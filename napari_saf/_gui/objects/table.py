@@ -13,14 +13,13 @@ from qtpy.QtWidgets import QAbstractItemView, QCheckBox, QLabel, QSizePolicy, QV
 from skimage.measure import points_in_poly
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.tables import MeasuredModel, Table, TableView, column_title
+from napari_saf._gui.docks.tables import PLOT_COLOR, MeasuredModel, Table, TableView, column_title
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row, fill_layout
 from napari_saf.errors import counted
 
 _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
-_PLOT_COLOR = "#4c9be8"
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
@@ -151,7 +150,7 @@ class MeasurePlot(QWidget):
         axes.clear()
         axes.set_facecolor("none")
         first, second = self.values(self.measure), self.values(self.against)
-        color, ink = _PLOT_COLOR, self.palette().color(self.foregroundRole()).name()
+        color, ink = PLOT_COLOR, self.palette().color(self.foregroundRole()).name()
         if self.against.value is None:
             axes.hist(first[np.isfinite(first)], _N_BARS, color=color)
             look: Any = {"props": {"alpha": 0.3, "facecolor": ink}, "interactive": True}

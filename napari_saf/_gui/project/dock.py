@@ -195,10 +195,10 @@ class ProjectWidget(DockBase):
         self.panel.note(f"saved {counted(len(project.images), 'image')}")
 
     def _show_saved(self) -> None:
-        path, text = self.file.path, ""
-        if path is not None:
-            saved = datetime.fromtimestamp(path.stat().st_mtime) if path.exists() else None
-            text = self.file.name if saved is None else f"{self.file.name}, saved {saved:%x %H:%M}"
+        path = self.file.path
+        text = "" if path is None else self.file.name
+        if path is not None and path.exists():
+            text += f", saved {datetime.fromtimestamp(path.stat().st_mtime):%Y-%m-%d %H:%M}"
         self.name.setText(text)
 
     def _on_autosaved(self, is_unsaved: bool) -> None:
