@@ -50,13 +50,16 @@ def painted(dock, qtbot):
     return np.array(dock.strokes.layer.data)
 
 
-def test_a_run_is_kept_before_a_minute_is_over(model, open_on, settle, qtbot, tmp_path):
+def test_a_run_is_kept_before_a_minute_is_over(
+    model, open_on, settle, qtbot, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(workspace, "AUTOSAVE_MILLISECONDS", 10**8)
     model.add_image(blocks(), name="blocks")
     dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
     dock.start()
     settle(dock)
-    qtbot.waitUntil(lambda: len(kept(tmp_path)) == 1, timeout=TIMEOUT)
-    qtbot.waitUntil(lambda: "not saved" in project.name.text(), timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: len(kept(tmp_path)) == 1, timeout=20_000)
+    qtbot.waitUntil(lambda: "not saved" in project.name.text(), timeout=20_000)
 
 
 def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp_path, settle):

@@ -161,7 +161,7 @@ def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
         assert set(share_texts(taught.classes).values()) == {""}
 
 
-def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, model, qtbot):
+def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, paint, model, qtbot):
     table, strokes = taught.classes, taught.strokes.layer
     rename(table, 1, "sky")
     assert taught.strokes.names[1] == "sky"
