@@ -34,6 +34,8 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 _NOTCH, _MOST_NOTCHES = 120, 200
 _TICK, _MOST_TICKS = 50, 400
 _STROKE_STEPS = 4
+_THROTTLE = 5
+"""Milliseconds within which napari heeds one movement of a mouse without a button."""
 _PATIENCE, _MOST_CLICKS = 3000, 10
 
 
@@ -286,6 +288,7 @@ class Hands:
         QTest.mouseClick(canvas, Qt.MouseButton.RightButton, NO_KEY, points[0])
         for point in points[1:]:
             _move(canvas, point, Qt.MouseButton.NoButton)
+            QTest.qWait(2 * _THROTTLE)
         QApplication.processEvents()
 
     def _points(self, layer, way: Sequence[tuple[float, float]]) -> list[QPoint]:
