@@ -14,7 +14,7 @@ from skimage.measure import label
 
 from napari_saf import io, metrics
 from napari_saf.arrays import as_labels, as_path, check_kind
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, counted, format_count
 from napari_saf.metrics import ClassScore, ObjectScore, PixelScore, TrackScore
 from napari_saf.storage import atomic_write
 
@@ -28,6 +28,8 @@ ERROR_COLORS = {
 }
 """Colours of the labels of `Score.errors`."""
 _NO_CLASS = "no class"
+_MOST_REGIONS = 2
+"""Regions per label above which labels are hardly numbers of objects."""
 _MOST_NUMBERED = 12
 """Maximum number of classes for a confusion matrix with numbers in its cells."""
 
@@ -44,6 +46,8 @@ class Score:
         Scores; for ``"classes"``, that of the objects comes first.
     errors : array of uint8 of the shape of the labels
         1 missed, 2 false, 3 wrong class or track, 4 right, 0 background.
+    notes : tuple of str
+        What suggests that labels are not numbers of objects.
 
     Examples
     --------
@@ -55,6 +59,7 @@ class Score:
     kind: ScoreKind
     parts: tuple[PixelScore | ObjectScore | ClassScore | TrackScore, ...]
     errors: NDArray[np.uint8]
+    notes: tuple[str, ...] = ()
 
     @property
     def table(self) -> dict[str, NDArray[np.generic]]:
@@ -135,7 +140,8 @@ def score(
     if kind == "objects":
         objects = metrics.score_objects(mask, reference)
         errors = metrics.object_error_image(mask, reference, objects.matches)
-        return Score(kind, (objects,), errors)
+        notes = _note_on_regions("labels", mask), _note_on_regions("truth", reference)
+        return Score(kind, (objects,), errors, tuple(filter(None, notes)))
     mask, names = _classified(mask, classes)
     reference, true_names = _classified(reference, true_classes)
     objects = metrics.score_objects(mask, reference)
@@ -147,6 +153,15 @@ def score(
     errors = metrics.object_error_image(mask, reference, objects.matches, is_right)
     matched = (metrics.score_classes(*zip(*pairs, strict=True)),) if pairs else ()
     return Score(kind, (objects, *matched), errors)
+
+
+def _note_on_regions(name: str, labels: NDArray[np.integer]) -> str:
+    """Return a note if labels look like kinds of objects, in several regions each; else empty."""
+    n_labels, n_regions = len(np.unique(labels[labels != 0])), int(label(labels).max(initial=0))
+    if n_regions <= _MOST_REGIONS * n_labels:
+        return ""
+    form = f"{counted(n_labels, 'label')} in {format_count(n_regions)} regions"
+    return f"{name}: {form}, each label counted as one object; split them into objects first"
 
 
 def _classified(

@@ -52,6 +52,16 @@ def test_nothing_beside_objects_has_no_classes_and_is_missed():
     assert len(score.parts) == 1 and np.array_equal(score.errors, 1 * (TRUTH > 0))
 
 
+def test_kinds_in_many_regions_are_told_where_objects_are_scored():
+    objects = np.kron(np.arange(6).reshape(2, 3), np.pad(np.ones((4, 4), int), 1))
+    assert not saf.score(objects, objects, "objects").notes
+    assert not saf.score(objects > 0, objects).notes  # classes of pixels
+    (note,) = saf.score(objects > 0, objects, "objects").notes
+    assert note.startswith("labels: 1 label in 5 regions")
+    (note,) = saf.score(objects, np.where(objects, 2, 0), "objects").notes
+    assert note.startswith("truth: 1 label in 5 regions")
+
+
 def test_what_is_no_kind_is_refused():
     with pytest.raises(saf.InvalidInput, match="pixels, objects"):
         saf.score(TRUTH, TRUTH, "colours")

@@ -65,6 +65,8 @@ class Score(WritingCommand):
             click.echo(f"{mask} against {truth}")
             for part, measure, value in zip(*score.table.values(), strict=True):
                 click.echo(f"  {part:12} {measure:22} {value:10.4g}")
+            for note in score.notes:
+                click.echo(f"  {note}", err=True)
             stem = f"{io.mask_stem(mask)}.{truth.parent.name or 'truth'}.errors"
             for path, suffix in ((self.errors, ".tif"), (self.figure, ".png")):
                 if path is None:

@@ -100,6 +100,13 @@ def test_a_click_shows_all_results_side_by_side_while_their_image_is_chosen(comp
     assert [layer.visible for layer in results(viewer)] == [True, False]
     click(side_by_side)
     assert grid.enabled and all(layer.visible for layer in results(viewer))
+    entry = {METADATA_KEY: dict(first.metadata[METADATA_KEY])}
+    newer = viewer.add_labels(first.data, name="newer", metadata=entry)
+    click(side_by_side)
+    assert [layer.visible for layer in results(viewer)] == [False, False, True]
+    viewer.layers.remove(newer)
+    compare.table.choose(0)
+    click(side_by_side)
     image, kept = compare.input.image, (compare.table, compare.swatches)
     compare.input.choose(image=viewer.add_image(IMAGE[::-1], name="second"))
     assert all(part.isHidden() for part in kept) and not button(compare, "Save …").isEnabled()

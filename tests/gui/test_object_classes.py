@@ -155,6 +155,7 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     assert sorted(back.names.values()) == ["class 1", "large"]
     path = tmp_path / "a.classes.json"
     dock.classes.save_to(str(path))
+    assert f"saved a.classes.json in {tmp_path.name}" in dock.status.text
     assert saf.load_classes(path).names[2] == "large"
     dock.start()  # other objects
     settle(dock)

@@ -176,6 +176,34 @@ def test_rows_and_image_choose_each_other(dock, settle, qtbot):
     assert set(dock.table.selected) == {number, 3}
     drag(dock, (1, 1))
     assert dock.table.selected == []
+    plot = dock.table.filter
+    plot.measure.choose("pixels")
+    plot.set_gate((0, int((layer.data == 3).sum()) - 1))
+    hidden = next(n for n in (1, 2, 3) if n not in dock.table.shown)
+    assert f"{len(dock.table.shown)} of 3 objects in the table" in dock.counts.text()
+    drag(dock, tuple(np.argwhere(layer.data == hidden).mean(axis=0).round().astype(int)))
+    assert f"object {hidden} is outside" in dock.status.text
+    plot.set_gate(None)
+    assert "in the table" not in dock.counts.text()
+
+
+def test_objects_and_corrections_are_autosaved_before_a_minute_is_over(
+    dock, settle, correct, monkeypatch
+):
+    kept = []
+    monkeypatch.setattr(dock.workspace, "autosave", lambda: kept.append(1))
+    monkeypatch.setattr(dock.workspace, "_soon", 0)
+
+    def is_kept(work):
+        kept.clear()
+        work()
+        settle(dock, SOON)
+        return bool(kept)
+
+    assert not is_kept(lambda: dock.table.select([]))
+    assert is_kept(lambda: split(dock, settle))
+    assert is_kept(lambda: correct(dock, "delete", 3))
+    assert is_kept(dock.classes.add)
 
 
 def test_corrections_change_image_and_table_and_go_back(dock, settle, correct):
@@ -398,8 +426,13 @@ def test_the_table_is_sorted_and_filtered_by_measures(qtbot):
     numbers = np.arange(1, 101)
     measured = {"object": numbers, "pixels": numbers[::-1] * 2, "extent": numbers / 100}
     table.show_table(measured)
+    table.resize(120, 200)
+    table.show()
+    table.select([3])
+    scrolled = table.view.horizontalScrollBar()
+    scrolled.setValue(scrolled.maximum())
     table.model.sort(1)
-    assert table.shown[0] == 100
+    assert table.shown[0] == 100 and scrolled.value() == scrolled.maximum() > 0
     table.filter.measure.choose("pixels")
     assert len(table.shown) == 100
     table.filter.set_gate((100, 150))

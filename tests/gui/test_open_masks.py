@@ -170,7 +170,7 @@ def test_the_manifest_opens_masks_as_labels_and_images_as_before(window, monkeyp
         qt_viewer, "handle_gui_reading", lambda paths, *_, **__: asked.append(paths)
     )
     labels = QUADRANTS.astype(np.uint8)
-    for suffix in (".tif", ".png", ".npy", ".ome.zarr"):
+    for suffix in (".tif", ".png", ".npy", ".nii.gz", ".ome.zarr"):
         save_masks(tmp_path / f"mine.labels{suffix}", labels, names={1: "sky"})
     saf.save_recipe(tmp_path / "mine.recipe.json", {"schema": 1, "method": "saf"})
     zarr.save_array(tmp_path / "foreign.zarr", labels)
@@ -191,7 +191,7 @@ def test_the_manifest_opens_masks_as_labels_and_images_as_before(window, monkeyp
     window.open(tmp_path / "mine.labels.tif", plugin="napari-saf")  # the answer
     assert type(window.layers[-1]) is Labels and class_names(window.layers[-1]) == {1: "sky"}
     get_settings().plugins.extension2reader = {"*.labels.*": "napari-saf"}  # of the person
-    for suffix in (".tif", ".png", ".npy"):
+    for suffix in (".tif", ".png", ".npy", ".nii.gz"):
         assert opened(f"mine.labels{suffix}") == [Labels]
     assert opened("plain.tif") == opened("folder") == opened("foreign.labels.tif") == [Image]
     assert len(asked) == 1

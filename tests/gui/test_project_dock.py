@@ -249,7 +249,7 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     dock.label_all()
     settle(dock)
     assert "3 of 3 images labelled" in dock.status.text
-    assert stages(dock) == ["labelled"] * 3
+    assert stages(dock) == ["labelled"] * 3 and result_on(model).visible
     project = save(dock)
     for image in project.images:
         expected = project.recipe.run(saf.read_image(image.file.path).array).labels
@@ -258,6 +258,10 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     dock.images.go_to(dock.session.model.entries[2])
     labels = result_on(model).data
     assert sorted(labels[[4, 4, 28, 28], [4, 28, 4, 28]]) == [1, 2, 3, 4]
+    dock.session.model.entries[2].layer.visible = False
+    dock.label_all()
+    settle(dock)
+    assert not result_on(model).visible  # of an image that is hidden
     result_on(model).data_setitem((np.array([0]), np.array([0])), 7)
     dock.label_all()
     settle(dock)
@@ -265,7 +269,7 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     assert result_on(model).data[0, 0] == 7
     dock.export_to(tmp_path / "out")
     settle(dock)
-    assert stages(dock) == ["exported"] * 3
+    assert stages(dock) == ["exported"] * 3 and "exported to out" in dock.status.text
     mask = saf.read_mask(tmp_path / "out" / "2.labels.tif")
     assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2, 3, 4, 7}
 

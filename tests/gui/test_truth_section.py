@@ -54,6 +54,10 @@ def test_scores_are_those_of_the_library(model, layers, section, click_score, ki
     assert shown.features["score"].tolist() == [*expected.error_names.values()]
     assert np.array_equal(shown.data_to_world((1, 2)), labels.data_to_world((1, 2)))
     assert shown.visible and not labels.visible and not truth.visible
+    if kind == "objects":
+        labels.data[::4, ::4] = 1
+        click_score(kind)
+        assert "labels: 3 labels in" in section.legend.text()
     if kind == "pixels":
         section.unknown.setChecked(True)
         values = click_score(kind)["value"]

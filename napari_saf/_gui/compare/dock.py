@@ -299,9 +299,9 @@ class CompareWidget(DockBase):
                 layer.visible = layer == chosen
         self._viewer.layers.selection.select_only(chosen)
 
-    def _on_grid_left(self) -> None:
+    def _on_grid_left(self, has_newer_labels: bool) -> None:
         self._side_button.setChecked(False)
-        if self.table.chosen is not None:
+        if self.table.chosen is not None and not has_newer_labels:
             self._on_row_chosen(self.table.chosen)
 
     def _ask_to_save(self) -> None:

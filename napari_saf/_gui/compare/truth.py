@@ -176,7 +176,7 @@ class TruthSection(QWidget):
             f"{name}"
             for number, name in scores.error_names.items()
         ]
-        self.legend.setText("&nbsp;&nbsp; ".join(squares))
+        self.legend.setText("<br>".join(["&nbsp;&nbsp; ".join(squares), *scores.notes]))
         self._show_layer(job, scores)
         values = dict(zip(scores.table["measure"], scores.table["value"], strict=True))
         measure = next(name for name in _HEADLINES if name in values)

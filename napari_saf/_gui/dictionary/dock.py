@@ -17,6 +17,7 @@ from napari_saf._gui.docks.apply import BUSY, ApplyDialog, ApplyRequest, start_a
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.fields import OddSlider
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
@@ -223,18 +224,20 @@ class DictionaryWidget(DockBase):
         def show(saved: object) -> None:
             if self.current is current:
                 self.dictionary_file = path
-            self.panel.show_outcome(f"saved as {path.name}")
+            self.panel.show_outcome(f"saved {named(path)}")
 
         self.panel.begin_task(
             f"saving {path.name}", lambda report, stop: current.dictionary.save(path), show
         )
 
     def _on_load_clicked(self) -> None:
-        ask_for_path(self, "Open a dictionary", "", _FILTER, self.load, opens=True)
+        start = str(placement.image_folder(self._viewer))
+        ask_for_path(self, "Open a dictionary", start, _FILTER, self.load, opens=True)
 
     def _on_save_clicked(self) -> None:
         names = () if self.current is None else self.current.dictionary.images
-        start = f"{names[0] if names else 'dictionary'}{DICTIONARY_SUFFIX}"
+        name = f"{names[0] if names else 'dictionary'}{DICTIONARY_SUFFIX}"
+        start = str(placement.image_folder(self._viewer) / name)
         ask_for_path(self, "Save the dictionary", start, _FILTER, self.save)
 
     def _show_new(self, new: ColoredDictionary) -> None:

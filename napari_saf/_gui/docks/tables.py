@@ -219,7 +219,7 @@ def column_title(name: str) -> str:
 
 
 def _cell_text(name: str, value: Any) -> str:
-    if name == "share":
+    if name in ("share", "class_uncertainty"):
         return f"{100 * value:.1f} %"
     if isinstance(value, np.floating):
         return f"{value:.4g}" if abs(value) < 1e4 else format_count(round(value))

@@ -45,7 +45,7 @@ _OPEN_HELP = (
     "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
     "of an OME-Zarr choose the file zarr.json."
 )
-_OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
+_OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy *.nii *.nii.gz zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (

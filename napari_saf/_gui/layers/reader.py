@@ -21,7 +21,8 @@ from napari.layers import Image, Labels, Layer
 from napari.types import FullLayerData
 from napari.utils.notifications import show_info
 
-MASK_PATTERNS = ("*.labels.tif", "*.labels.tiff", "*.labels.png", "*.labels.npy")
+_SUFFIXES = ("tif", "tiff", "png", "npy", "nii", "nii.gz")
+MASK_PATTERNS = tuple(f"*.labels.{suffix}" for suffix in _SUFFIXES)
 """Patterns of the manifest that the reader of napari matches as well."""
 ZARR_FILE = "zarr.json"
 Paths = str | list[str]

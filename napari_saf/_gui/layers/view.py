@@ -295,10 +295,11 @@ _FONT_SIZE = 8
 class SideBySide:
     """Shows layers in grid mode, each with its name, and hides the others.
 
-    `on_left` is called when grid mode ends, by any button.
+    `on_left` is called when grid mode ends, by any button, with whether there are newer labels,
+    which then stay in view.
     """
 
-    def __init__(self, viewer: napari.Viewer, on_left: Callable[[], None]) -> None:
+    def __init__(self, viewer: napari.Viewer, on_left: Callable[[bool], None]) -> None:
         self._viewer, self._on_left = viewer, on_left
         self._before: list[tuple[Any, bool, float]] = []
         self._camera: tuple[Any, float] = ((0, 0, 0), 1.0)
@@ -339,13 +340,18 @@ class SideBySide:
             return
         self.is_on = False
         grid.stride, grid.shape, grid.spacing = self._grid
+        earlier = [layer for layer, *_ in self._before]
+        added = [layer for layer in self._viewer.layers if layer not in earlier and layer.visible]
+        relabelled = {image_id_of(layer) for layer in added if isinstance(layer, Labels)} - {""}
         for layer, visible, opacity in self._before:
             if layer in self._viewer.layers:
-                layer.visible, layer.opacity = visible, opacity
+                is_replaced = isinstance(layer, Labels) and image_id_of(layer) in relabelled
+                layer.visible = visible and (is_strokes(layer) or not is_replaced)
+                layer.opacity = opacity
                 layer.name_overlay.visible = False
         self._before = []
         camera_of(self._viewer).center, camera_of(self._viewer).zoom = self._camera
-        self._on_left()
+        self._on_left(bool(relabelled))
 
 
 def center_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.tables import RIGHT, ROW_HEIGHT, square_icon
 from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row, enable, fill_layout
 from napari_saf._gui.objects.learning import (
     Cancelled,
@@ -55,7 +57,7 @@ _DELAY = 150
 """Milliseconds that counts of clicks wait for the new classes: the window is painted once."""
 _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
 _FEWEST_ROWS, _MOST_ROWS = 2, 4
-_FILTER = "Classes of objects (*.classes.json *.json)"
+_FILTER, _FILE = "Classes of objects (*.classes.json *.json)", "objects.classes.json"
 _HELP = {
     "table": "Select a class (keys 1 to 9), then click its objects in one or several images; 0 "
     "clears the selection. Double-click a name to rename it.",
@@ -74,7 +76,7 @@ class ClassSection(QWidget):
     """Table of classes; the selected class is assigned to clicked objects.
 
     Each image has a key, one image is current. Tasks run in `background`; `note` shows a line of
-    text.
+    text, files are offered in `folder`.
     """
 
     clicked = Signal()
@@ -86,7 +88,12 @@ class ClassSection(QWidget):
     lasso_toggled = Signal(bool)
     """Emitted with whether the lasso is active."""
 
-    def __init__(self, background: BackgroundTasks, note: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        background: BackgroundTasks,
+        note: Callable[[str], object],
+        folder: Callable[[], Path],
+    ) -> None:
         super().__init__()
         self._background, self._note = background, note
         self.state, self.images = ClassClicks(), dict[str, ClassImage]()
@@ -104,10 +111,10 @@ class ClassSection(QWidget):
             "suggest": self.suggest,
             "undo": self.undo,
             "load": lambda: ask_for_path(
-                self, "Load classes", "", _FILTER, self.load_from, opens=True
+                self, "Load classes", str(folder()), _FILTER, self.load_from, opens=True
             ),
             "save": lambda: ask_for_path(
-                self, "Save classes", "objects.classes.json", _FILTER, self.save_to
+                self, "Save classes", str(folder() / _FILE), _FILTER, self.save_to
             ),
         }
         self.buttons = {
@@ -269,7 +276,7 @@ class ClassSection(QWidget):
         if self.learned is not None:
             path = path if path.endswith(".json") else f"{path}.classes.json"
             try:
-                self._note(f"saved {save_classes(path, self.learned).name}")
+                self._note(f"saved {named(save_classes(path, self.learned))}")
             except SafError as error:
                 self._note(str(error))
 
@@ -420,7 +427,8 @@ class ClassSection(QWidget):
             title = learned.method if method is None else method.title
             text = ": ".join(filter(None, [title, ", ".join(filter(None, [share, images]))]))
         elif not no_objects:
-            text = "choose a class, then click its objects"
+            text = "choose a class" if names else "press Add for the first class"
+            text += ", then click its objects"
             text = text if label is None else f"click objects that are {names[label]}"
         self.text.setText(text)
         self.text.setToolTip("" if learned is None else f"By {', '.join(learned.groups)}.")

@@ -17,6 +17,7 @@ from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.layers.metadata import OBJECTS_KEY
+from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.objects.class_layers import ClassLayers
 from napari_saf._gui.objects.classes import ClassSection
 from napari_saf._gui.objects.corrections import PATIENCE, CorrectionTools, OpenObjects
@@ -29,7 +30,7 @@ from napari_saf._gui.objects.layers import (
     key_of,
     show_tracks,
 )
-from napari_saf._gui.objects.table import ObjectTable, count_kinds
+from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.objects import ObjectEditor, Objects, Parts, Tracks, track_objects
@@ -55,7 +56,8 @@ class ObjectsWidget(DockBase):
         self.canvas, self.table = ObjectCanvas(viewer, self), ObjectTable()
         self.counts = QLabel(wordWrap=True)
         self.tools = CorrectionTools(self.panel, self.canvas, self.table, self.choices.kinds)
-        self.classes = ClassSection(self.panel.background, self.panel.note)
+        folder = partial(image_folder, viewer)
+        self.classes = ClassSection(self.panel.background, self.panel.note, folder)
         self.class_layers = ClassLayers(viewer, self.classes, self.canvas, self.table, self.tools)
         self.buttons: dict[str, QPushButton] = self.tools.buttons | {
             "split": self.panel.run_button,
@@ -84,16 +86,18 @@ class ObjectsWidget(DockBase):
             (choices.split_form.changed, self._preview.start),
             (self._preview.timeout, self._show_preview),
             (self.table.chosen, self._on_chosen),
-            (self.table.filtered, self._refresh),
+            (self.table.filtered, self._show_counts),
             (layers.events.inserted, self._on_inserted),
             (layers.events.removed, self._on_removed),
             (layers.selection.events.active, self._on_active),
             (self.canvas.picked, self._on_picked),
             (self.canvas.drawn, self._on_drawn),
             (self.tools.corrected, self._measure),
+            (self.tools.corrected, self.workspace.autosave_soon),
             (self.tools.fitted, self._show_numbers),
             (self.buttons["cut"].clicked, self._on_cut_clicked),
             (self.classes.lasso_toggled, self._on_lasso_toggled),
+            (self.classes.clicked, self.workspace.autosave_soon),
         )
 
     @property
@@ -163,6 +167,7 @@ class ObjectsWidget(DockBase):
         self._show_table(table)
         self.class_layers.measure({})
         self.choices.carry_step(source)
+        self.workspace.autosave_soon()
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
     def _open(self, objects: OpenObjects) -> None:
@@ -193,7 +198,11 @@ class ObjectsWidget(DockBase):
 
     def _show_table(self, table: Measures) -> None:
         self.class_layers.show_table(table)
-        self.counts.setText(count_kinds(table, self.layer.data.size))
+        self._show_counts()
+
+    def _show_counts(self) -> None:
+        if self.layer is not None:
+            self.counts.setText(self.table.describe(self.layer.data.size))
         self._refresh()
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
@@ -228,6 +237,8 @@ class ObjectsWidget(DockBase):
     def _on_picked(self, number: int, joins: bool) -> None:
         if number and self.classes.click([number]):
             return
+        if number and number not in self.table.shown:
+            self.panel.note(f"object {number} is outside the gate: click in the plot to show all")
         chosen = self.table.selected
         self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
@@ -239,7 +250,7 @@ class ObjectsWidget(DockBase):
     def _ask_to_save(self) -> None:
         assert self.tools.open is not None
         path = None if self.choices.image.layer is None else self.choices.image.layer.source.path
-        folder = Path.home() if path is None else Path(path).absolute().parent
+        folder = Path(path).absolute().parent if path else image_folder(self._viewer)
         start = folder / f"{self.tools.open.source.layer.name.partition(' [')[0]}.objects.csv"
         ask_for_path(self, "Save objects", str(start), SAVE_FILTER, self.save_to)
 

@@ -16,7 +16,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import PLOT_COLOR, MeasuredModel, Table, TableView, column_title
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row, fill_layout
-from napari_saf.errors import counted
+from napari_saf.errors import counted, format_count
 
 _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
@@ -29,7 +29,7 @@ _FIRST = ("frame", "slice", "object", "name", "class", "class_uncertainty")
 _NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
 
 
-def count_kinds(table: Table, n_pixels: int) -> str:
+def _count_kinds(table: Table, n_pixels: int) -> str:
     """Return the number of objects of each kind and their share of `n_pixels`, as text."""
     kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
     texts = []
@@ -72,7 +72,7 @@ class MeasurePlot(QWidget):
         self.measure.setToolTip("The measure to plot as a histogram.")
         self.against.setToolTip("A second measure, for a scatter plot.")
         self.gate: NDArray[np.floating] | None = None
-        self._table: Table = {}
+        self.table: Table = {}
         self._canvas: Any = None
         self._selector: Any = None
         head = create_row(QLabel("Show"), self.measure)
@@ -87,7 +87,7 @@ class MeasurePlot(QWidget):
 
     def show_table(self, table: Table) -> None:
         """Show the measures of a table, keeping the chosen measures and the gate."""
-        self._table = table
+        self.table = table
         numeric = [name for name, column in table.items() if column.dtype.kind in "iuf"]
         names = [name for name in numeric if name not in _NO_FILTER]
         entries = [(column_title(n), n) for n in names]
@@ -104,7 +104,7 @@ class MeasurePlot(QWidget):
         self.changed.emit()
 
     def values(self, choice: Choice) -> NDArray[np.floating]:
-        return np.asarray(self._table.get(choice.value, np.zeros(0)), float)
+        return np.asarray(self.table.get(choice.value, np.zeros(0)), float)
 
     @property
     def colors(self) -> NDArray[np.floating]:
@@ -119,7 +119,7 @@ class MeasurePlot(QWidget):
         """Whether each object is in the gate."""
         first, second = self.values(self.measure), self.values(self.against)
         if self.gate is None:
-            return np.ones(len(self._table.get("object", ())), bool)
+            return np.ones(len(self.table.get("object", ())), bool)
         if self.gate.ndim == 1:
             return np.asarray((first >= self.gate[0]) & (first <= self.gate[1]))
         return np.asarray(points_in_poly(np.column_stack([first, second]), self.gate))
@@ -244,6 +244,15 @@ class ObjectTable(QWidget):
             self._show_filtered()
             self.select(previous)
 
+    def describe(self, n_pixels: int) -> str:
+        """Return the number of objects of each kind, their share of `n_pixels`, and the filter."""
+        n_objects, n_shown = len(self.model.values("object")), len(self.shown)
+        is_filtered = n_shown < n_objects
+        rows = f"{format_count(n_shown)} of {counted(n_objects, 'object')} in the table: drag or "
+        rows += "click in the plot to change them; Save saves all"
+        lines = [_count_kinds(self.filter.table, n_pixels), *[rows] * is_filtered]
+        return "\n".join(lines)
+
     def select(self, numbers: Collection[int]) -> None:
         rows = np.flatnonzero(np.isin(self.model.numbers, list(numbers)))
         selection = QItemSelection()
@@ -260,7 +269,10 @@ class ObjectTable(QWidget):
     def _show_chosen(self, *changed: object) -> None:
         rows = self.view.selectionModel().selectedRows()
         if rows:
+            bar = self.view.horizontalScrollBar()
+            left = bar.value()
             self.view.scrollTo(min(rows))
+            bar.setValue(left)
 
     def _show_filtered(self) -> None:
         self.model.show_rows(np.flatnonzero(self.filter.inside).tolist())

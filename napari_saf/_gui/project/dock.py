@@ -15,6 +15,7 @@ from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 from napari_saf import project as projects
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.layers.large import large_levels
 from napari_saf._gui.layers.placement import image_folder
@@ -192,7 +193,9 @@ class ProjectWidget(DockBase):
     def _on_saved(self, project: Project) -> None:
         self.model.recipes = dict(project.recipes)
         self._show_saved()
-        self.panel.note(f"saved {counted(len(project.images), 'image')}")
+        images = counted(len(project.images), "image")
+        assert self.file.path is not None
+        self.panel.note(f"saved {images} as {named(self.file.path)}")
 
     def _show_saved(self) -> None:
         path = self.file.path
@@ -235,12 +238,13 @@ class ProjectWidget(DockBase):
         return (default.method, default.options) if scribbles is None else scribbles.settings()
 
     def export_all(self) -> None:
-        folder = QFileDialog.getExistingDirectory(self, "Export masks to")
+        start = str(image_folder(self._viewer))
+        folder = QFileDialog.getExistingDirectory(self, "Export masks to", start)
         if folder:
             self.export_to(Path(folder))
 
     def export_to(self, folder: Path) -> None:
-        self._work_on_all("exported", partial(projects.export_all, folder))
+        self._work_on_all(f"exported to {folder.name}", partial(projects.export_all, folder))
 
     def _work_on_all(self, done: str, work: Callable[..., tuple[int, list[str]]]) -> None:
         """Start `work(tasks, project, report, cancelled)` on a snapshot of all images."""

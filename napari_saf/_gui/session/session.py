@@ -258,7 +258,8 @@ class ProjectSession(QObject):
                     self.viewer.layers.remove(layer)
                 elif not is_strokes(layer):
                     layer.visible = False
-            show_layer(self.viewer, entry.layer, made, self.model.recipes)
+            layer = show_layer(self.viewer, entry.layer, made, self.model.recipes)
+            layer.visible = entry.layer.visible
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
