@@ -69,6 +69,7 @@ def labels_applied(dock, image, settle):
     apply_to(dock, image)
     settle(dock)
     (layer,) = [layer for layer in dock.workspace.viewer.layers if layer not in before]
+    assert dock.workspace.viewer.layers.selection.active is layer  # no strokes beneath it
     return np.asarray(layer.data)
 
 

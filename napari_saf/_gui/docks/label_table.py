@@ -31,6 +31,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qcolor
+from napari_saf._gui.forms.choices import BOX_STYLE
 from napari_saf.errors import format_count
 
 _WIDTHS = {"share": 60, "size": 66, "lock": 42}
@@ -201,7 +202,7 @@ class LabelTable(TableView):
     ) -> None:
         end = ". Click to sort." if selects_several else "."
         self._rows, self._n_rows = _LabelModel(self, columns, end), n_rows
-        super().__init__(self._rows, _SWATCH_ROW_HEIGHT)
+        super().__init__(self._rows, _SWATCH_ROW_HEIGHT, BOX_STYLE)
         self._last_click = (0.0, 0)
         self._before_reset: list[int] | None = None
         self.setIconSize(QSize(*swatch))

@@ -27,6 +27,7 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.forms.choices import BOX_STYLE
 from napari_saf._gui.forms.controls import StatusArea, ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
@@ -341,6 +342,7 @@ class LabelList(QListWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setStyleSheet(BOX_STYLE)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._show_rows(1)
 

@@ -193,6 +193,10 @@ class LayerChoice(Choice):
             self.layer_changed.emit(self.layer)
 
 
+BOX_STYLE = "QAbstractItemView::indicator:unchecked {border: 1px solid gray;}"
+"""Makes unticked boxes visible in the lists and tables of a dark theme."""
+
+
 class ImageList(QListWidget):
     """Checkable list of the images of a viewer, by identity, without images computed here.
 
@@ -203,6 +207,7 @@ class ImageList(QListWidget):
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
+        self.setStyleSheet(BOX_STYLE)
         self._viewer = viewer
         self._items: list[tuple[Any, QListWidgetItem]] = []
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)

@@ -424,7 +424,7 @@ class ClassSection(QWidget):
             )
             images = f"clicks on {counted(n_images, 'image')}" if n_images > 1 else ""
             method = METHODS.get(learned.method)
-            title = learned.method if method is None else method.title
+            title = f"by {learned.method if method is None else method.title}"
             text = ": ".join(filter(None, [title, ", ".join(filter(None, [share, images]))]))
         elif not no_objects:
             text = "choose a class" if names else "press Add for the first class"

@@ -22,7 +22,7 @@ _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
-_WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
+_WIDTHS = {"name": 66, "object": 52, "class": 62, "pixels": 56, "share": 52}
 _HIDDEN = ("kind", "label", "prediction")
 """Columns for other programs; here the names show kind and class."""
 _FIRST = ("frame", "slice", "object", "name", "class", "class_uncertainty")
@@ -206,7 +206,9 @@ class ObjectTable(QWidget):
         self.view.setToolTip("Click a row, or an object in the image; Ctrl chooses several.")
         policy = QSizePolicy.Policy
         self.setSizePolicy(policy.Preferred, policy.Expanding)
+        self.view.setSizePolicy(policy.Preferred, policy.Ignored)  # the form has more use of room
         fill_layout(QVBoxLayout(self), self.view, self.filter)
+        self.layout().setStretch(0, 1)
         self.filter.changed.connect(self._show_filtered)
         self.model.layoutChanged.connect(self._show_chosen)  # emitted after sorting
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)

@@ -432,11 +432,15 @@ class StrokeResults(QObject):
         return recipe_of(current.live.layer)
 
     def apply(self, request: ApplyRequest) -> None:
-        """Label other images with the pipeline learned from the strokes."""
+        """Label other images with the pipeline learned from the strokes.
+
+        The labels of another image become active: painting would go on beneath them.
+        """
+        strokes = self._input.strokes if request.image == self._input.image else None
         labels = None if self.current is None else self.current.live.layer
         with self._panel.showing_errors():
             arguments = self._panel, self._viewer, request, self.classifier(), labels
-            start_applying(*arguments, title=TITLE, strokes=self._input.strokes)
+            start_applying(*arguments, title=TITLE, strokes=strokes)
 
     def save_classifier(self, path: str, rescale: bool) -> None:
         with self._panel.showing_errors():
