@@ -218,8 +218,9 @@ def check_bounds(options: object) -> None:
                 expected = "an array of finite numbers"
         elif not _fits(value, item.hint) or (item.kind == "window" and not _is_window(value)):
             classes = [f"{cls.__name__}(...)" for cls in item.variants.values()]
-            one_of = " or ".join(classes) or f"one of {', '.join(item.choices)}"
-            expected = one_of if classes else _EXPECTED.get(item.kind, one_of)
+            one_of = f"{'one of ' * (len(item.choices) > 1)}{', '.join(item.choices)}"
+            forms = filter(None, [_EXPECTED.get(item.kind), one_of])
+            expected = " or ".join(classes) or ", or ".join(forms)
         elif isinstance(value, float | int) and not item.contains(value):
             bounds = {"at least": item.minimum, "at most": item.maximum}
             limits = [f"{words} {x:.10g}" for words, x in bounds.items() if x is not None]

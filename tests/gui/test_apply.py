@@ -196,6 +196,7 @@ def test_the_dialog_shows_how_it_goes_and_stops_it(taught, folder, settle, qtbot
         np.save(folder / f"{number}.npy", np.roll(blocks(), number, axis=0))
     dialog = taught.applying
     dialog.to_folder.click()
+    usual = dialog.height()
     dialog.source.set_path(folder)
     for button in dialog.findChildren(QPushButton):
         assert not button.autoDefault(), "Enter in a field presses it"
@@ -220,3 +221,6 @@ def test_the_dialog_shows_how_it_goes_and_stops_it(taught, folder, settle, qtbot
     qtbot.wait(50)
     assert dialog.height() >= layout.totalHeightForWidth(width)
     assert dialog.source.height() >= dialog.source.sizeHint().height()
+    dialog.hide()
+    dialog.to_folder.click()
+    assert dialog.height() == usual  # without the long status

@@ -192,8 +192,9 @@ class ApplyDialog(QDialog):
             self.image.choose(images[0])
         if not self._panel.is_busy:
             self.status.reset()  # clear messages of earlier work
-        self.adjustSize()
         self.show()
+        self.layout().activate()  # also of a status that was just cleared
+        self.adjustSize()
         self.raise_()
         (self.source if to_files else self.image).setFocus()
 
