@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import napari
-import numpy as np
-from qtpy.QtCore import QTimer
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
-from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
+from napari_saf._gui.compare.results import ChangeQueue, ComparisonLayers, ComparisonTable
 from napari_saf._gui.compare.truth import TruthSection
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice
-from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
+from napari_saf._gui.forms.controls import Swatches, ask_for_path
 from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
-from napari_saf.comparison import Compared, lay_out, save_comparison
+from napari_saf.comparison import Compared, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.io import file_stem
 from napari_saf.methods import AbstractMethod, SweepMethod
@@ -49,8 +45,6 @@ class CompareWidget(DockBase):
         self.outcome: ComparisonJob | None = None
         self.results: ComparisonLayers | None = None
         self._why_not = self._scale_note = ""
-        self._changes: deque[Callable[[], None]] = deque()  # of layers, one per turn
-        self._turns = QTimer(self, interval=0)
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.kept_parts = (self.input,)
         self.panel = RunPanel(
@@ -58,6 +52,7 @@ class CompareWidget(DockBase):
         )
         self.status, self.controller = self.panel.status, self.panel.controller
         self.run_button = self.panel.run_button
+        self._changes = ChangeQueue(self, self.panel.set_showing)  # of layers
         self.scoring = TruthSection(viewer, self.panel)
         self.truth = self.scoring.truth
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
@@ -69,7 +64,6 @@ class CompareWidget(DockBase):
             (self.panel.run_clicked, self.start),
             (self.panel.repeat_asked, self._begin),
             (self.panel.busy_changed, self._refresh),
-            (self._turns.timeout, self._on_turn),
             (self.choice.changed, self._on_choice_changed),
             (self.input.image_changed, self._on_choice_changed),
             (self.table.row_chosen, self._on_row_chosen),
@@ -132,26 +126,15 @@ class CompareWidget(DockBase):
         )
 
     def show_side_by_side(self, visible: bool) -> None:
-        """Show the results in grid mode, or end it.
-
-        A complete grid of two parameters is shown as such; otherwise image and truth come first.
-        """
+        """Show the results in grid mode, or end it."""
         outcome, layers = self.outcome, self.results
         if not visible:
             self._side.leave()
         elif outcome is not None and layers is not None:
-            shown, shape = layers.layers(), (-1, -1)
-            layout = lay_out([result.variant for result in outcome.comparison.results])
-            if layout.is_table and len(shown) == len(layout.cells):
-                shape = layout.n_rows, layout.n_columns
-            else:
-                shown += [layers.image, self.truth.layer]
-                shown = [layer for layer in self._viewer.layers if layer in shown]
-            self._side.enter(shown, shape)
+            self._side.enter(*layers.grid(outcome.comparison, self.truth.layer))
         self._side_button.setChecked(self._side.is_on)
 
     def _release(self) -> None:
-        self._turns.stop()
         self._changes.clear()
         self._side.release()
         self.results = self.outcome = None
@@ -208,31 +191,17 @@ class CompareWidget(DockBase):
     def _on_reported(self, report: Any) -> None:
         if isinstance(report, Compared):
             assert self.results is not None
-            self._do_later(partial(self.results.add, report))
+            self._changes.add(partial(self.results.add, report))
         else:
             fraction, name = report
             self.panel.show_task((fraction, f"{100 * fraction:.0f} %   {name}"))
-
-    def _do_later(self, *changes: Callable[[], None]) -> None:
-        self._changes.extend(changes)
-        self._turns.start()
-        self.panel.set_showing(True)
-
-    def _on_turn(self) -> None:
-        change = self._changes.popleft()
-        try:
-            change()
-        finally:
-            if not self._changes:
-                self._turns.stop()
-                self.panel.set_showing(False)
 
     def _on_compared(self, outcome: ComparisonJob) -> None:
         assert self.panel.task is not None and self.results is not None
         comparison, show = outcome.comparison, self.results.renumber
         finish = partial(self._finish, outcome, self.panel.task.seconds)
         changes = [partial(show, result, comparison.n_numbers) for result in comparison.results]
-        self._do_later(*changes, finish)
+        self._changes.add(*changes, finish)
 
     def _finish(self, outcome: ComparisonJob, seconds: float) -> None:
         assert self.results is not None
@@ -280,18 +249,8 @@ class CompareWidget(DockBase):
         outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
-        result = outcome.comparison.results[number]
-        dead = set(outcome.comparison.dead(number).tolist())
-        swatches = []
-        for label in range(1, outcome.comparison.n_numbers + 1):
-            border = np.asarray(layers.color(label))
-            fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
-            share = result.sizes[label - 1] / result.labels.size
-            text = f"label {label}: {100 * share:.1f} % of the pixels"
-            text = f"label {label}: extinct here, present elsewhere" if label in dead else text
-            swatches.append(Swatch(fill, border, text, label in dead))
-        self.swatches.show_swatches(swatches)
-        chosen = layers.layer(result.variant)
+        self.swatches.show_swatches(layers.swatches(outcome.comparison, number))
+        chosen = layers.layer(outcome.comparison.results[number].variant)
         if chosen is None:
             return
         if not self._side.is_on:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
-from napari.layers import Image
-from qtpy.QtCore import Qt, Signal
+import numpy as np
+from napari.layers import Image, Labels
+from qtpy.QtCore import QObject, Qt, QTimer, Signal
 from qtpy.QtGui import QFont, QResizeEvent
 from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
+from napari_saf._gui.forms.controls import Swatch, fill_color
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.view import insert_above, visibility_of
-from napari_saf.comparison import COLUMNS, Compared, Row, Variant
+from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant, lay_out
 
+Shape = tuple[int, int]
 _WIDEST = 150
 """Maximal width of the column of names, which leaves room for numbers."""
 
@@ -50,9 +54,34 @@ class ComparisonLayers:
     def layers(self) -> list[Any]:
         return [layer for layer in map(self.layer, self.names) if layer is not None]
 
+    def grid(self, comparison: Comparison, truth: Labels | None) -> tuple[list[Any], Shape]:
+        """Return the layers to show side by side, and the rows and columns, -1 for automatic.
+
+        A complete grid of two parameters is shown as such; otherwise image and truth come first.
+        """
+        shown = self.layers()
+        layout = lay_out([result.variant for result in comparison.results])
+        if layout.is_table and len(shown) == len(layout.cells):
+            return shown, (layout.n_rows, layout.n_columns)
+        shown += [self.image, truth]
+        return [layer for layer in self._viewer.layers if layer in shown], (-1, -1)
+
     def color(self, number: int) -> tuple[float, ...]:
         live = next(iter(self._lives.values()))
         return tuple(float(x) for x in live.color(number - 1)[:3])
+
+    def swatches(self, comparison: Comparison, number: int) -> list[Swatch]:
+        """Return a swatch for each label of a result, extinct ones crossed out."""
+        result, dead = comparison.results[number], set(comparison.dead(number).tolist())
+        swatches = []
+        for label in range(1, comparison.n_numbers + 1):
+            border = np.asarray(self.color(label))
+            fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
+            share = result.sizes[label - 1] / result.labels.size
+            text = f"label {label}: {100 * share:.1f} % of the pixels"
+            text = f"label {label}: extinct here, present elsewhere" if label in dead else text
+            swatches.append(Swatch(fill, border, text, label in dead))
+        return swatches
 
     def add(self, result: Compared) -> None:
         """Show a result as a new layer, above the others."""
@@ -90,6 +119,34 @@ class ComparisonLayers:
         if layers != [layer for layer in self._viewer.layers if layer in layers]:
             for layer in layers:
                 insert_above(self._viewer, layer, self.image)
+
+
+class ChangeQueue(QTimer):
+    """Calls functions one per turn of the event loop; `on_busy` gets whether some are waiting."""
+
+    def __init__(self, parent: QObject, on_busy: Callable[[bool], None]) -> None:
+        super().__init__(parent)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._on_busy = on_busy
+        self.timeout.connect(self._on_turn)
+
+    def add(self, *calls: Callable[[], None]) -> None:
+        self._calls.extend(calls)
+        self.start(0)
+        self._on_busy(True)
+
+    def clear(self) -> None:
+        self.stop()
+        self._calls.clear()
+
+    def _on_turn(self) -> None:
+        call = self._calls.popleft()
+        try:
+            call()
+        finally:
+            if not self._calls:
+                self.stop()
+                self._on_busy(False)
 
 
 class _ResultModel(TableModel):
