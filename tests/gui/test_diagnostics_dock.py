@@ -47,7 +47,7 @@ def slide(qtbot, widget, place):
 
     def is_shown():
         layer = widget.earlier.labels
-        return layer is not None and layer.name.endswith(f"t = {widget.time:.3g}")
+        return layer is not None and layer.name.endswith(f"t = {widget.slider.time:.3g}")
 
     qtbot.waitUntil(lambda: at_end or is_shown(), timeout=TIMEOUT)
     settle(qtbot, widget)
@@ -81,8 +81,8 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
     assert set(values_at_cursor(diagnostics.plot)) == names
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[-1]:.3g} nats"
-    assert diagnostics.times[0] == 0
-    assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
+    assert diagnostics.slider.times[0] == 0
+    assert diagnostics.slider.times[-1] == result.history.time[-1] == diagnostics.slider.time
 
     picture = diagnostics.plot.grab().toImage()
     slide(qtbot, diagnostics, 3)
@@ -99,10 +99,10 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     slide(qtbot, diagnostics, end)
     assert layer.visible and not earlier.visible
     np.testing.assert_array_equal(layer.data, before)
-    middle = diagnostics.times[-1] / 2
+    middle = diagnostics.slider.times[-1] / 2
     point_to(diagnostics.plot, middle)
-    nearest = np.abs(diagnostics.times - middle).min()
-    assert abs(diagnostics.time - middle) <= nearest + diagnostics.times[-1] / 200
+    nearest = np.abs(diagnostics.slider.times - middle).min()
+    assert abs(diagnostics.slider.time - middle) <= nearest + diagnostics.slider.times[-1] / 200
 
 
 def test_entropy_and_separability_are_of_the_time_that_is_chosen(
@@ -133,7 +133,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     layer = result_of(viewer)
     before, history = layer.data.copy(), layer.metadata[METADATA_KEY]["history"]
     slide(qtbot, diagnostics, 4)
-    at = diagnostics.time
+    at = diagnostics.slider.time
     later = run(diagnostics, diagnostics.resume_button.click)
     assert result_of(viewer) == layer and layer.visible
     assert np.mean(layer.data == before) >= 0.99
@@ -141,7 +141,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     joined = layer.metadata[METADATA_KEY]["history"]
     np.testing.assert_array_equal(joined.time[:5], history.time[:5])
     assert joined.time[4] == at and (np.diff(joined.time) > 0).all()
-    assert diagnostics.times[-1] == joined.time[-1]
+    assert diagnostics.slider.times[-1] == joined.time[-1]
 
     before = layer.data.copy()
     viewer.layers["blocks"].data = blocks(16)
@@ -151,11 +151,11 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     run(diagnostics, diagnostics.resume_button.click)
     assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text
     np.testing.assert_array_equal(layer.data, before)
-    np.testing.assert_array_equal(diagnostics.times[-1:], joined.time[-1:])
+    np.testing.assert_array_equal(diagnostics.slider.times[-1:], joined.time[-1:])
 
     slide(qtbot, diagnostics, 1)
     viewer.layers.remove(diagnostics.earlier.labels)
-    assert layer.visible and diagnostics.time == diagnostics.times[-1]
+    assert layer.visible and diagnostics.slider.time == diagnostics.slider.times[-1]
 
 
 def test_a_branch_has_settings_and_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
@@ -183,7 +183,7 @@ def test_a_branch_has_settings_and_a_layer_of_its_own(viewer, diagnostics, dock,
     np.testing.assert_array_equal(layer.data, before)
     assert made.visible and not layer.visible
     diagnostics.choice.choose(layer)
-    assert diagnostics.time == diagnostics.times[-1]
+    assert diagnostics.slider.time == diagnostics.slider.times[-1]
 
 
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
@@ -191,21 +191,21 @@ def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording.labels) > 4, timeout=TIMEOUT)
     diagnostics.refresh()
     slide(qtbot, diagnostics, 1)
-    at = diagnostics.time
+    at = diagnostics.slider.time
     assert not diagnostics.resume_button.isEnabled()
     diagnostics.refresh()
-    assert diagnostics.time == at
+    assert diagnostics.slider.time == at
     stop(qtbot, dock)
     slide(qtbot, diagnostics, diagnostics.slider.maximum())
     assert result_of(viewer).visible
 
-    stopped_at = diagnostics.times[-1]
+    stopped_at = diagnostics.slider.times[-1]
     with qtbot.waitSignal(diagnostics.controller.advanced, timeout=TIMEOUT):
         diagnostics.resume_button.click()
     n_before = len(diagnostics.recorded.recording)
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording) > n_before, timeout=TIMEOUT)
     stop(qtbot, diagnostics)
-    assert diagnostics.times[-1] > stopped_at
+    assert diagnostics.slider.times[-1] > stopped_at
     shown = [layer for layer in viewer.layers if layer.visible]
     assert shown == [viewer.layers["blocks"], result_of(viewer)]
 
@@ -214,7 +214,7 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     long_run(dock)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(result_of(viewer))
-    assert not diagnostics.runs and not len(diagnostics.times)
+    assert not diagnostics.runs and not len(diagnostics.slider.times)
     long_run(dock)
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording.labels) > 1, timeout=TIMEOUT)
     stop(qtbot, dock)
@@ -222,7 +222,7 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     viewer.layers.remove(result_of(viewer))
     settle(qtbot, diagnostics)
     assert [layer.name for layer in viewer.layers] == ["blocks"]
-    assert not len(diagnostics.times) and not diagnostics.resume_button.isEnabled()
+    assert not len(diagnostics.slider.times) and not diagnostics.resume_button.isEnabled()
     assert diagnostics.recorded is None and not diagnostics.runs
 
 
@@ -248,7 +248,7 @@ def test_nothing_is_recorded_when_nobody_looks_and_then_the_last_two_runs(
     assert recordings == [None]
     diagnostics = open_on(viewer, DiagnosticsWidget)
     history = result_of(viewer).metadata[METADATA_KEY]["history"]
-    np.testing.assert_array_equal(diagnostics.times, history.time)
+    np.testing.assert_array_equal(diagnostics.slider.times, history.time)
     assert "not recorded" in diagnostics.description.text()
     assert not diagnostics.resume_button.isEnabled()
     for max_steps in (4, 5, 6):

@@ -144,7 +144,9 @@ def test_the_recording_goes_on_in_either_dock(viewer, dock, open_dock, run, stop
     result = run(dock, resume(dock))
     recorded = diagnostics.recorded.recording.history()
     np.testing.assert_allclose(recorded.time, result.history.time)
-    assert diagnostics.times[0] == 0 and diagnostics.times[-1] == result.history.time[-1]
+    assert (
+        diagnostics.slider.times[0] == 0 and diagnostics.slider.times[-1] == result.history.time[-1]
+    )
     stop(dock, 0.1)
     run(diagnostics, diagnostics.resume_button.click)
     dock.stopped.button.click()

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from napari_saf._gui.diagnostics.dock import ContinueState
-from napari_saf._gui.diagnostics.dock import why_disabled as why_not_continued
+from napari_saf._gui.diagnostics.recorded_run import ContinueState
+from napari_saf._gui.diagnostics.recorded_run import why_disabled as why_not_continued
 from napari_saf._gui.scribbles.results import StrokeState
 from napari_saf._gui.scribbles.results import why_disabled as why_not_followed
 from napari_saf._gui.segment.dock import SegmentState

@@ -10,32 +10,32 @@ import napari
 import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt, QTimer
-from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
+from qtpy.QtCore import QTimer
+from qtpy.QtWidgets import QCheckBox, QLabel
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.diagnostics.recorded_run import (
+    ContinueState,
     EarlierLayers,
     RecordedRun,
     RecordedRuns,
     color_of_column,
     history_of,
+    why_disabled,
 )
 from napari_saf._gui.diagnostics.sections import (
     BRANCH_HELP,
     BranchForm,
     CurvePlot,
     SeparabilityTable,
+    TimeSlider,
     curves_of,
 )
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, enable
-from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
@@ -55,42 +55,22 @@ _ENTROPY_HELP = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class ContinueState:
-    """Conditions under which a run can be resumed from the time of the slider."""
-
-    is_recorded: bool = True  # at this time
-    is_running: bool = False
-    has_layers: bool = True  # the unchanged labels of the run, and its image
-    is_busy: bool = False  # with a run of this dock
-
-
-def why_disabled(state: ContinueState) -> str:
-    """Return the reason why a run cannot be resumed from this time; empty if it can."""
-    if not state.is_recorded:
-        return "no state was recorded at this time"
-    if state.is_running or state.is_busy:
-        return "wait for the end of the run, or stop it"
-    return "" if state.has_layers else "the image or the labels of the run were removed or changed"
-
-
 class DiagnosticsWidget(DockBase):
     """Records the runs of all docks, shows any recorded state and branches from it.
 
-    `times` are the positions of the slider, `earlier` the layers of earlier times.
+    `earlier` are the layers of earlier times.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.panel = RunPanel(self, viewer, self.workspace.runs)
         self.status, self.controller = self.panel.status, self.panel.controller
-        self.times: NDArray[np.float64] = np.zeros(0)
-        self.recordings = RecordedRuns(self._on_forgotten)
+        self.recordings = RecordedRuns(self.workspace.runs)
         self.recorded: RecordedRun | None = None
         self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
-        self.earlier = EarlierLayers(viewer)
-        self.separability = SeparabilityTable()
+        self.earlier = EarlierLayers(viewer, self.panel.background)
+        self.separability = SeparabilityTable(self.panel.background)
         self.branch = BranchForm(viewer)
         self._create_controls()
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
@@ -100,7 +80,7 @@ class DiagnosticsWidget(DockBase):
             (self.choice.layer_changed, self._show_chosen),
             (self.choice.activated, self.panel.forget),
             (self.slider.valueChanged, self._on_slider_moved),
-            (self.plot.moved, self.go_to),
+            (self.plot.moved, self.slider.go_to),
             (self.entropy.toggled, self._show_entropy),
             (self.apart_fold.toggled, self._show_separability),
             (self.branch_fold.toggled, self._show_branch),
@@ -108,21 +88,13 @@ class DiagnosticsWidget(DockBase):
             (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
             (self._timer.timeout, self._on_timer),
             (viewer.layers.events.removed, self._on_layer_removed),
-            (self.workspace.runs.began, self._on_run_began),
-            (self.workspace.runs.returned, self._on_run_returned),
-            (self.workspace.runs.ended, self._on_run_ended),
+            (self.recordings.began, self._on_run_began),
+            (self.recordings.ended, self._on_run_ended),
+            (self.recordings.unrecorded, self._on_unrecorded),
+            (self.recordings.forgotten, self._on_forgotten),
         )
         self._show_chosen()
-        for controller in self.workspace.runs.running:
-            self._on_run_began(controller)
-
-    @property
-    def time(self) -> float:
-        index = self.slider.value()
-        return float(self.times[index]) if index < len(self.times) else 0.0
-
-    def go_to(self, time: float) -> None:
-        self.slider.setValue(self._index_of(time))
+        self.recordings.begin()
 
     def _continue(self, *, is_branch: bool) -> None:
         """Resume from the time of the slider, in the layer of the run or as a branch."""
@@ -138,9 +110,7 @@ class DiagnosticsWidget(DockBase):
                 job = dataclasses.replace(job, title=title)
                 live = job.create_layer(self._viewer)
             self.earlier.show_result()
-            start, recording = RecordedStart(recorded), run.recording.until(recorded)
-            job = dataclasses.replace(job, live=live, start=start, recording=recording)
-            self.controller.start(dataclasses.replace(job, is_sweep=False))
+            self.controller.start(run.job_from(recorded, job, live))
             if not is_branch:
                 live.layer.visible = True
 
@@ -148,28 +118,18 @@ class DiagnosticsWidget(DockBase):
     def runs(self) -> list[RecordedRun]:
         return self.recordings.runs
 
-    def _on_run_began(self, controller: RunController) -> None:
-        run = self.recordings.record(controller)
-        if run is not None:
-            self.choice.set_others([("current run", run)])
-            self.choice.choose(run)
-            self._timer.start()
+    def _on_run_began(self, run: RecordedRun) -> None:
+        self.choice.set_others([("current run", run)])
+        self.choice.choose(run)
+        self._timer.start()
 
-    def _on_run_returned(self, controller: RunController, result: Any) -> None:
-        run = self.recordings.of(controller)
-        if run is not None:
-            run.label_map, run.previous = result.label_map, None
-        elif controller.live is not None:
-            self.choice.refresh()
-            self.choice.choose(controller.live.layer)
+    def _on_unrecorded(self, layer: Any) -> None:
+        self.choice.refresh()
+        self.choice.choose(layer)
 
-    def _on_run_ended(self, controller: RunController) -> None:
-        run = self.recordings.of(controller)
-        if run is None or self.lifetime.has_ended:
-            return
-        was_shown, index = run is self.recorded and not self.is_at_end, self.slider.value()
-        self.recordings.end(run)
-        under_way = [(f"run {k + 1}", run) for k, run in enumerate(self.runs) if run.is_running]
+    def _on_run_ended(self, run: RecordedRun) -> None:
+        was_shown, index = run is self.recorded and not self.slider.is_at_end, self.slider.value()
+        under_way = self.recordings.running
         if not under_way:
             self._timer.stop()
         self.choice.set_others(under_way)
@@ -183,7 +143,7 @@ class DiagnosticsWidget(DockBase):
 
     def _create_controls(self) -> None:
         self.choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
-        self.slider = QSlider(Qt.Orientation.Horizontal, pageStep=1)
+        self.slider = TimeSlider()
         self.description = QLabel(wordWrap=True)
         self.resume_button = create_button("Resume", _RESUME_HELP)
         text = "Show where it is undecided (entropy)"
@@ -201,24 +161,18 @@ class DiagnosticsWidget(DockBase):
         )
 
     def _release(self) -> None:
-        runs = self.workspace.runs
-        runs.began.disconnect(self._on_run_began)
-        runs.returned.disconnect(self._on_run_returned)
-        runs.ended.disconnect(self._on_run_ended)
-        for run in self.runs:
-            run.run.recording = None  # no longer shown
+        self.recordings.release()
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
-        self.recordings.runs, self.recorded, self._recorded_labels = [], None, ()
+        self.recorded, self._recorded_labels = None, ()
         self.choice.set_others([])
 
     def _continue_state(self) -> ContinueState:
         run = self.recorded
         if run is None or self._state() is None:
             return ContinueState(is_recorded=False)
-        has_layers = not run.live.is_lost and run.job.image in self._viewer.layers
-        return ContinueState(is_running=run.is_running, has_layers=has_layers)
+        return ContinueState.of(run, run.job.image in self._viewer.layers)
 
     def _may_be_shown(self, layer: Labels) -> bool:
         is_recorded = any(run.live.layer == layer and not run.is_running for run in self.runs)
@@ -230,11 +184,7 @@ class DiagnosticsWidget(DockBase):
         self.recorded = None
 
     def _state(self) -> RecordedState | None:
-        return None if self.recorded is None else self.recorded.state_near(self.time)
-
-    @property
-    def is_at_end(self) -> bool:
-        return bool(self.slider.value() >= self.slider.maximum())
+        return None if self.recorded is None else self.recorded.state_near(self.slider.time)
 
     def _show_chosen(self, layer: object = None) -> None:
         chosen = self.choice.value
@@ -246,7 +196,7 @@ class DiagnosticsWidget(DockBase):
         self.recorded = run
         self._show_branch()
         with signals_blocked(self.slider):
-            self.slider.setValue(self.slider.maximum())
+            self.slider.go_to_end()
         self.refresh()
         self._show_separability()
 
@@ -256,27 +206,18 @@ class DiagnosticsWidget(DockBase):
             self.branch.show_job(self.recorded.job)
 
     def refresh(self) -> None:
-        """Update curves, slider range and buttons.
-
-        The slider stays at the end if it was there, else at its time.
-        """
-        at, is_at_end, run, layer = self.time, self.is_at_end, self.recorded, self.choice.layer
+        """Update curves, slider and buttons."""
+        run, layer, times = self.recorded, self.choice.layer, np.zeros(0)
         history = history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
         self._recorded_labels = () if run is None else run.recording.labels
-        self.times = np.zeros(0)
         if history is None or not len(history):
             self.plot.hide()
         else:
             recorded = np.array([labels.time for labels in self._recorded_labels])
-            self.times = history.time if run is None else recorded
+            times = history.time if run is None else recorded
             self.plot.show_curves(history.time, curves_of(history), self._color)
-        with signals_blocked(self.slider):
-            self.slider.setRange(0, max(0, len(self.times) - 1))
-            self.slider.setValue(self.slider.maximum() if is_at_end else self._index_of(at))
+        self.slider.set_times(times)
         self._show_time()
-
-    def _index_of(self, time: float) -> int:
-        return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
         run = self.recorded
@@ -294,7 +235,7 @@ class DiagnosticsWidget(DockBase):
         self._show_separability()
 
     def _show_time(self) -> None:
-        self.plot.move_cursor(self.time)
+        self.plot.move_cursor(self.slider.time)
         self.description.setText(self._describe())
         state = self._state()
         start = "" if state is None else f" from t = {state.time:.3g}"
@@ -304,35 +245,24 @@ class DiagnosticsWidget(DockBase):
 
     def _describe(self) -> str:
         if self.recorded is None:
-            return _NOT_RECORDED if len(self.times) else _NOTHING
-        if not len(self.times):
+            return _NOT_RECORDED if len(self.slider.times) else _NOTHING
+        if not len(self.slider.times):
             return "preparing …"
         return self.recorded.describe(self._recorded_labels[self.slider.value()])
 
     def _show_labels(self) -> None:
         run, index = self.recorded, self.slider.value()
-        if run is None or self.is_at_end or index >= len(self._recorded_labels):
+        if run is None or self.slider.is_at_end or index >= len(self._recorded_labels):
             self.earlier.show_result()
-            return
-        recorded = self._recorded_labels[index]
-
-        def show(labels: LabelImage) -> None:
-            if run is self.recorded and not self.is_at_end:
-                self.earlier.show_labels(run, labels, recorded.time)
-
-        self.panel.background.run("labels", lambda cancelled: run.labels_at(recorded), show)
+        else:
+            self.earlier.show_labels(run, self._recorded_labels[index])
 
     def _show_entropy(self) -> None:
         run, state = self.recorded, self._state()
         if not self.entropy.isChecked() or run is None or state is None or run.problem is None:
             self.earlier.hide_entropy()
-            return
-
-        def show(image: NDArray[np.floating]) -> None:
-            if run is self.recorded and self.entropy.isChecked():
-                self.earlier.show_entropy(run, image, state.time)
-
-        self.panel.background.run("entropy", lambda cancelled: run.entropies(state), show)
+        else:
+            self.earlier.show_entropy(run, state)
 
     def _show_separability(self) -> None:
         """Compute the separability of the labels, if its section is open."""
@@ -341,19 +271,12 @@ class DiagnosticsWidget(DockBase):
             return
         if run is None or state is None or run.problem is None or run.is_running:
             self.separability.show_message("Shown when a recorded run has finished.")
-            return
-
-        def show(measured: tuple[float, NDArray[np.float64]]) -> None:
-            score, pairs = measured
-            if run is self.recorded:
-                numbers = run.shown_numbers(len(pairs))
-                self.separability.show_separability(score, pairs, numbers, run.color)
-
-        self.panel.background.run("apart", lambda cancelled: run.separability(state), show)
+        else:
+            self.separability.show_state(run, state)
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
-            self.slider.setValue(self.slider.maximum())
+            self.slider.go_to_end()
         layer = event.value
         self.recordings.forget([r for r in self.runs if layer in (r.live.layer, r.job.image)])
         self.choice.refresh()
@@ -366,4 +289,3 @@ class DiagnosticsWidget(DockBase):
         state = dataclasses.replace(state, is_busy=self.controller.is_running)
         enable(self.branch.button, why_disabled(state), BRANCH_HELP)
         self.entropy.setEnabled(state.is_recorded)
-        self.slider.setEnabled(len(self.times) > 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import napari
@@ -12,8 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import QPointF, QRect, Qt, Signal
 from qtpy.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
-from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QHeaderView, QLabel, QVBoxLayout, QWidget
+from qtpy.QtWidgets import (
+    QGridLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QSlider,
+    QVBoxLayout,
+    QWidget,
+)
+from superqt.utils import signals_blocked
 
+from napari_saf._gui.diagnostics.recorded_run import RecordedRun
 from napari_saf._gui.docks.tables import (
     PLOT_COLOR,
     ROW_HEIGHT,
@@ -26,8 +37,10 @@ from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.run import RunJob
+from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf.errors import SafError, counted
 from napari_saf.parameters import build, values_of
+from napari_saf.recording import RecordedState
 from napari_saf.result import History
 
 _PLOT_HEIGHT = 38
@@ -43,6 +56,8 @@ _SUMMARY_HELP = (
     "Separability of the labels by their features: scatter between labels over scatter within "
     "labels; larger is better (tr S_B / tr S_W)."
 )
+_APART = "apart"
+"""Key of the background task."""
 Colors = Callable[[int], NDArray[np.floating]]
 
 
@@ -251,11 +266,47 @@ def _short_number(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
+class TimeSlider(QSlider):
+    """A slider over `times`, whose right end is the result."""
+
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Horizontal, pageStep=1)
+        self.times: NDArray[np.float64] = np.zeros(0)
+
+    @property
+    def time(self) -> float:
+        index = self.value()
+        return float(self.times[index]) if index < len(self.times) else 0.0
+
+    @property
+    def is_at_end(self) -> bool:
+        return bool(self.value() >= self.maximum())
+
+    def go_to(self, time: float) -> None:
+        if len(self.times):
+            self.setValue(int(np.abs(self.times - time).argmin()))
+
+    def go_to_end(self) -> None:
+        self.setValue(self.maximum())
+
+    def set_times(self, times: NDArray[np.float64]) -> None:
+        """Take other times; the slider stays at the end if it was there, else at its time."""
+        time, was_at_end, self.times = self.time, self.is_at_end, times
+        with signals_blocked(self):
+            self.setRange(0, max(0, len(times) - 1))
+            if was_at_end:
+                self.go_to_end()
+            else:
+                self.go_to(time)
+        self.setEnabled(len(times) > 1)
+
+
 class SeparabilityTable(QWidget):
     """A line with the separability of all labels, and a row per label, the least first."""
 
-    def __init__(self) -> None:
+    def __init__(self, background: BackgroundTasks) -> None:
         super().__init__()
+        self._background = background
         self.summary = QLabel(wordWrap=True, toolTip=_SUMMARY_HELP)
         self.table = create_table(
             "Each label, the label least separable from it, and their separability."
@@ -268,16 +319,18 @@ class SeparabilityTable(QWidget):
         self.show_message("")
 
     def show_message(self, text: str) -> None:
+        self._background.drop(_APART)
         self.summary.setText(text)
         self.table.hide()
 
-    def show_separability(
-        self,
-        score: float,
-        pairs: NDArray[np.float64],
-        numbers: NDArray[np.int64],
-        color: Callable[[int], NDArray[np.floating]],
-    ) -> None:
+    def show_state(self, run: RecordedRun, state: RecordedState) -> None:
+        """Compute the separability of the labels at a state in the background, and show it."""
+        measure = lambda cancelled: run.separability(state)  # noqa: E731
+        self._background.run(_APART, measure, partial(self._show, run))
+
+    def _show(self, run: RecordedRun, measured: tuple[float, NDArray[np.float64]]) -> None:
+        score, pairs = measured
+        numbers, color = run.shown_numbers(len(pairs)), run.color
         present = np.flatnonzero(~np.isnan(pairs).all(axis=1))
         if not len(present):
             self.show_message("Only one label: there is no separability.")
