@@ -248,8 +248,14 @@ class TableSection(QWidget):
         fill_layout(QVBoxLayout(self), self.why_not, self.view, create_row(*self.buttons))
         self.show_reason("measuring …")
 
-    def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
-        """Show measurements, without areas in pixels, which equal the number of pixels."""
+    def show_table(self, table: Table | str, colors: Mapping[int, Sequence[float]]) -> None:
+        """Show measurements, or the reason why there are none.
+
+        Areas in pixels, which equal the number of pixels, are left out.
+        """
+        if isinstance(table, str):
+            self.show_reason(table)
+            return
         shown = {n: column for n, column in table.items() if not n.endswith(("_px2", "_px3"))}
         self.model.show_table(shown, colors)
         self._fit_columns()

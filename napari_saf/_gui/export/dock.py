@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import napari
 from napari.layers import Image, Labels
 from napari.types import FullLayerData
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QLineEdit
 
 from napari_saf._gui.docks.apply import ApplyDialog, ApplyRequest, start_applying
 from napari_saf._gui.docks.base import DockBase, NextRow
@@ -21,14 +19,19 @@ from napari_saf._gui.export.files import (
     ExportRequest,
     labelling_reader,
     measure,
+    opened_text,
+    replacing_texts,
     why_not_written,
     write_files,
 )
-from napari_saf._gui.export.sections import ExportChoice, ProbabilitySection, RepeatSection
+from napari_saf._gui.export.sections import (
+    ExportChoice,
+    ExportTarget,
+    ProbabilitySection,
+    RepeatSection,
+)
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import list_names
-from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import image_folder, image_region, labelled_image
@@ -45,7 +48,6 @@ _OPEN_HELP = (
     "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
     "of an OME-Zarr choose the file zarr.json."
 )
-_OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy *.nii *.nii.gz zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
@@ -54,8 +56,6 @@ _STOP_HELP = (
 )
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
-_NO_NAME = "the files need a name, without slashes"
-_NO_FOLDER = "the folder does not exist"
 
 
 class ExportWidget(DockBase):
@@ -66,9 +66,9 @@ class ExportWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs, ("Export", _HELP))
         self.status, self.controller = self.panel.status, self.panel.controller
         self.button = self.panel.run_button
-        self._watched: Any = None
         self._raw: object = None
         self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self._watched: Any = None
         # Delayed: regions are active for a moment when added.
         self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
         self.labels = LayerChoice(viewer, Labels)
@@ -85,8 +85,7 @@ class ExportWidget(DockBase):
             (self.applying.apply_asked, self._apply),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.applying.changed, self._refresh),
-            (self.file_name.textChanged, self._refresh),
-            (self.folder.changed, self._refresh),
+            (self.target.changed, self._refresh),
             (self.choice.changed, self._refresh),
             (self.choice.changed, self.measuring.start),
             (self.image.layer_changed, self.measuring.start),
@@ -101,41 +100,38 @@ class ExportWidget(DockBase):
     def _add_controls(self) -> None:
         viewer, panel = self._viewer, self.panel
         self.table, self.maps = TableSection(self.status), ProbabilitySection(panel, viewer)
-        self.choice = ExportChoice()
+        self.choice, self.target = ExportChoice(), ExportTarget()
         self.applying = ApplyDialog(self, viewer, panel, _APPLY_HELP)
         start = partial(image_folder, viewer)
         self.repeat = RepeatSection(self.applying, panel, start)
-        self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
-        self.folder.set_path(Path.home())
-        self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
+        self.file_name, self.folder = self.target.file_name, self.target.folder
+        ask = partial(self.target.ask_for_mask, self.open_mask)
+        self.open_button = create_button("Open mask …", _OPEN_HELP, ask)
         panel.stop_button.setToolTip(_STOP_HELP)
         self.next_row = NextRow(self.workspace, lambda: self.labels.layer)
-        rows, target = FormSection(), FormSection()
+        rows = FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "The labelled image, for brightness and the figure.")
         rows.layout().addWidget(self.next_row)
-        target.add_row("Name", self.file_name, "Prefix of the file names.")
-        target.add_row("Folder", self.folder, "Folder to write to.")
         self.table_fold = create_fold("Table", self.table)
         maps = create_fold("Probability maps", self.maps)
         repeat = create_fold("Apply the recipe", self.repeat)
         self.lay_out(
-            [rows, self.choice, target, self.table_fold, maps, repeat],
+            [rows, self.choice, self.target, self.table_fold, maps, repeat],
             [self.button, self.open_button, panel.stop_button],
             [self.status],
         )
 
     def start(self) -> None:
-        folder, in_bytes = self.folder.path, self.maps.in_bytes.isChecked()
+        in_bytes = self.maps.in_bytes.isChecked()
         selection = dataclasses.replace(self.choice.selection, in_bytes=in_bytes)
-        if self.panel.is_busy or self._reason() or folder is None:
+        if self.panel.is_busy or self._reason():
             return
-        path = folder / self.file_name.text().strip()
         with self.panel.showing_errors():
             image = self.image.layer
             maps = (self.maps.reader(),) if selection.probabilities else ()
             read = labelling_reader(self._viewer, self.labels.layer, image, *maps)
-            self._export(ExportRequest(image, read, path, selection))
+            self._export(ExportRequest(image, read, self.target.path, selection))
 
     def _export(self, request: ExportRequest) -> None:
         self.panel.begin_task(
@@ -153,25 +149,13 @@ class ExportWidget(DockBase):
             "opening the mask", lambda report, cancelled: read_layer(path), self._on_mask_read
         )
 
-    def _on_open_clicked(self) -> None:
-        folder = self.folder.path or Path.home()
-        start = str(folder if os.path.isdir(folder) else folder.parent)
-        ask_for_path(self, "Open mask", start, _OPEN_FILTER, self.open_mask, opens=True)
-
     def _on_mask_read(self, mask: FullLayerData) -> None:
         pixels, arguments, _ = mask
         layer = self._viewer.add_labels(pixels, **arguments)
         self.labels.choose(layer)
         if self.image.layer is not None:
             visibility_of(self._viewer).show_result(self.image.layer, layer)
-        parts = {
-            "names": metadata.class_names(layer),
-            "recipe": metadata.stored_recipe(layer),
-            "prototypes": metadata.points_of(layer),
-        }
-        carried = ", ".join(name for name, part in parts.items() if part)
-        ending = f" with {carried}" if carried else ""
-        self.panel.show_outcome(f"opened {layer.name}{ending}")
+        self.panel.show_outcome(opened_text(layer))
 
     def _stop_by_key(self) -> bool:
         """Stop the current task; the key never starts an export."""
@@ -215,11 +199,8 @@ class ExportWidget(DockBase):
         self._watch(labels)
         self.image.refresh()
         if labels is not None:
-            self.file_name.setText(file_stem(labels.name))
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
-            path = None if self.image.layer is None else self.image.layer.source.path
-            if path is not None and self.folder.path == Path.home():
-                self.folder.set_path(Path(path).absolute().parent)
+            self.target.suggest(labels, self.image.layer)
         self.panel.forget()
         if metadata.is_strokes(labels) and not self.panel.is_busy:
             self.panel.note(metadata.ARE_STROKES)
@@ -260,16 +241,9 @@ class ExportWidget(DockBase):
             self.table.show_reason(f"{_NO_LABELS}.")
             return
         read = labelling_reader(self._viewer, labels, self.image.layer)
-        self.table.path = (self.folder.path or Path.home()) / self.file_name.text()
-
-        def show(measured: tuple[Any, Any]) -> None:
-            table, colors = measured
-            if isinstance(table, str):
-                self.table.show_reason(table)
-            else:
-                self.table.show_table(table, colors)
-
-        self.panel.background.run("table", partial(measure, read, self.choice.selection), show)
+        self.table.path = self.target.path
+        work = partial(measure, read, self.choice.selection)
+        self.panel.background.run("table", work, lambda measured: self.table.show_table(*measured))
 
     def _choose_label(self, label: int) -> None:
         if self.labels.layer is not None:
@@ -283,14 +257,9 @@ class ExportWidget(DockBase):
         self.repeat.update_enabled(self.panel.task is None)
 
     def _reason(self) -> str:
-        name, folder = self.file_name.text(), self.folder.path
         if self.labels.layer is None:
             return _NO_LABELS
-        if self.choice.selection.is_empty:
-            return _NOTHING
-        if not name.strip() or name != Path(name).name:
-            return _NO_NAME
-        return _NO_FOLDER if folder is None or not os.path.isdir(folder.parent) else ""
+        return _NOTHING if self.choice.selection.is_empty else self.target.why_not
 
     def _on_written(
         self, request: ExportRequest, files: tuple[list[FileReference], list[Path], str]
@@ -299,9 +268,8 @@ class ExportWidget(DockBase):
         paths = in_the_way or [file.path for file in written]
         names = list_names([path.name for path in paths])
         if in_the_way:
-            count = len(in_the_way)
-            are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")
             again = dataclasses.replace(request, may_replace=True)
+            are, text = replacing_texts(len(in_the_way))
             self.panel.show_fault(f"{names} {are} there already", Suggestion(text, again))
             return
         assert self.panel.task is not None

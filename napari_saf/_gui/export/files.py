@@ -175,6 +175,22 @@ def why_not_written(labels: Labels | None, why_no_recipe: str, why_no_maps: str)
     }
 
 
+def replacing_texts(n_files: int) -> tuple[str, str]:
+    """Return the verb for files that exist, and the text of a button that replaces them."""
+    return ("are", f"Replace these {n_files}") if n_files > 1 else ("is", "Replace it")
+
+
+def opened_text(layer: Labels) -> str:
+    """Return the name of an opened mask, with what it carries besides labels."""
+    parts = {
+        "names": metadata.class_names(layer),
+        "recipe": metadata.stored_recipe(layer),
+        "prototypes": metadata.points_of(layer),
+    }
+    carried = ", ".join(name for name, part in parts.items() if part)
+    return f"opened {layer.name}{f' with {carried}' if carried else ''}"
+
+
 def _letters(axes: list[tuple[str, str]]) -> str | None:
     """Return a letter for each axis from its name and unit; None if an axis is unnamed."""
     letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Labels
+from napari.layers import Image, Labels
 from napari.utils.colormaps import Colormap
 from numpy.typing import NDArray
 from qtpy.QtCore import Signal
@@ -17,6 +18,7 @@ from qtpy.QtWidgets import (
     QFrame,
     QGridLayout,
     QLabel,
+    QLineEdit,
     QPlainTextEdit,
     QSizePolicy,
     QSpinBox,
@@ -30,15 +32,17 @@ from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.controls import ask_for_path, json_path
 from napari_saf._gui.forms.display_text import named
+from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers import metadata, placement
 from napari_saf._gui.runs.panel import RunPanel
-from napari_saf.io import ExportSelection, save_recipe
+from napari_saf.io import ExportSelection, file_stem, save_recipe
 from napari_saf.methods import METHODS
 from napari_saf.parameters import describe
 from napari_saf.pipeline import Pipeline
 
+_OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy *.nii *.nii.gz zarr.json)"
 _FORMAT_WIDTH = 124
 _INDENT = 23
 _LARGEST_LEAST = 10_000_000
@@ -60,6 +64,48 @@ _TAUGHT = (
 _COMMAND_HEIGHT = 66
 """Height in pixels, for four lines."""
 _COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
+
+
+class ExportTarget(FormSection):
+    """The folder of the files, and the prefix of their names."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
+        self.folder.set_path(Path.home())
+        self.add_row("Name", self.file_name, "Prefix of the file names.")
+        self.add_row("Folder", self.folder, "Folder to write to.")
+        self.file_name.textChanged.connect(self.changed)
+        self.folder.changed.connect(self.changed)
+
+    @property
+    def path(self) -> Path:
+        """The folder and the prefix of the names."""
+        return Path(self.folder.path or Path.home(), self.file_name.text().strip())
+
+    @property
+    def why_not(self) -> str:
+        """The reason why no file can have this name; empty if one can."""
+        name, folder = self.file_name.text(), self.folder.path
+        if not name.strip() or name != Path(name).name:
+            return "the files need a name, without slashes"
+        has_folder = folder is not None and os.path.isdir(folder.parent)
+        return "" if has_folder else "the folder does not exist"
+
+    def ask_for_mask(self, then: Callable[[str], object], *clicked: object) -> None:
+        """Ask for a mask to open, first in the folder; call `then` with its path."""
+        folder = self.folder.path or Path.home()
+        start = str(folder if os.path.isdir(folder) else folder.parent)
+        ask_for_path(self, "Open mask", start, _OPEN_FILTER, then, opens=True)
+
+    def suggest(self, labels: Labels, image: Image | None) -> None:
+        """Name the files after the labels, in the folder of the image unless one was chosen."""
+        self.file_name.setText(file_stem(labels.name))
+        path = None if image is None else image.source.path
+        if path is not None and self.folder.path == Path.home():
+            self.folder.set_path(Path(path).absolute().parent)
 
 
 class ExportChoice(QWidget):
