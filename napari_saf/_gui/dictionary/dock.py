@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image
 
 from napari_saf._gui.dictionary.atoms import AtomsSection
-from napari_saf._gui.dictionary.layers import NO_OTHER, ColoredDictionary, ResultsSection
+from napari_saf._gui.dictionary.layers import ColoredDictionary, ResultsSection
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, ApplyRequest, start_applying
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice, ImageList
@@ -175,25 +174,14 @@ class DictionaryWidget(DockBase):
         run = self.controller.run
         if run is None or run.problem is None:
             return
-        assert isinstance(run.job.method, PatchDictionaryLearning)
-        counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
-        side, options = run.job.method.patch_size, run.problem.options
-        atoms = frame.prototypes.reshape(len(counts), side, side, -1)
-        features = "intensity" if options is None else options.features_name
-        shown = ColoredDictionary.in_progress(atoms, counts, features, run.live.color)
+        shown = ColoredDictionary.in_progress(run, frame)
         if shown is not None:
             self.atoms.show_live(shown)
 
     def _on_returned(self, result: LearnedDictionary) -> None:
-        run, dictionary = self.controller.run, result.dictionary
-        if dictionary is None or run is None:
-            self._show_current()
-            return
-        live = run.live
-        names = tuple(image.name for image in (*run.job.extra_images, run.job.image))
-        dictionary = dataclasses.replace(dictionary, images=names)
-        colors = np.array([live.color(int(column)) for column in result.columns])
-        new = ColoredDictionary.of(dictionary, colors)
+        run = self.controller.run
+        assert run is not None
+        new, live = ColoredDictionary.learned(run, result), run.live
         if live.layer is not None and not live.is_lost:
             self.results.atom_labels.add(live.layer, run.job.image, new)
         self._show_new(new)
@@ -235,9 +223,8 @@ class DictionaryWidget(DockBase):
         ask_for_path(self, "Open a dictionary", start, _FILTER, self.load, opens=True)
 
     def _on_save_clicked(self) -> None:
-        names = () if self.current is None else self.current.dictionary.images
-        name = f"{names[0] if names else 'dictionary'}{DICTIONARY_SUFFIX}"
-        start = str(placement.image_folder(self._viewer) / name)
+        assert self.current is not None  # else the button is disabled
+        start = str(placement.image_folder(self._viewer) / self.current.file_name)
         ask_for_path(self, "Save the dictionary", start, _FILTER, self.save)
 
     def _show_new(self, new: ColoredDictionary) -> None:
@@ -249,10 +236,7 @@ class DictionaryWidget(DockBase):
         if edited not in self._recent:
             self._recent = [*self._recent, edited][-_MOST_RECENT:]
         earlier = [shown for shown in reversed(self._recent) if shown is not edited]
-        self.results.other.offer([(shown.title, shown) for shown in earlier] or NO_OTHER)
-        for shown in earlier:
-            self.results.other.explain(shown, shown.title)
-        self.results.other.setCurrentIndex(0)
+        self.results.offer_others(earlier)
         self.panel.background.run(
             "map",
             lambda stop: edited.dictionary.embedding(),

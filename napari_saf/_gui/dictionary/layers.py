@@ -29,7 +29,14 @@ from napari_saf._gui.layers.metadata import METADATA_KEY, Metadata
 from napari_saf._gui.layers.placement import ImageRegion, place
 from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.runs.panel import RunPanel
-from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
+from napari_saf._gui.runs.run import Frame, Run
+from napari_saf.dictionary import (
+    DICTIONARY_SUFFIX,
+    LearnedDictionary,
+    PatchDictionary,
+    PatchDictionaryLearning,
+    PatchSegmentation,
+)
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import FEATURES, Scaling
 
@@ -57,14 +64,13 @@ class ColoredDictionary:
         return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
 
     @classmethod
-    def in_progress(
-        cls,
-        atoms: NDArray[np.float32],
-        counts: NDArray[np.int64],
-        features: str,
-        color: Callable[[int], NDArray[np.float32]],
-    ) -> ColoredDictionary | None:
+    def in_progress(cls, run: Run, frame: Frame) -> ColoredDictionary | None:
         """Return the atoms during learning, the most used first; None if none is used yet."""
+        assert run.problem is not None and isinstance(run.job.method, PatchDictionaryLearning)
+        counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
+        side, options = run.job.method.patch_size, run.problem.options
+        atoms = frame.prototypes.reshape(len(counts), side, side, -1)
+        features = "intensity" if options is None else options.features_name
         is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
         order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
         if not order:
@@ -73,7 +79,14 @@ class ColoredDictionary:
         dictionary = PatchDictionary(
             atoms=atoms[order], usage=counts[order], scaling=scaling, features=features
         )
-        return cls(dictionary, tuple(order), np.array([color(column) for column in order]))
+        return cls(dictionary, tuple(order), np.array([run.live.color(k) for k in order]))
+
+    @classmethod
+    def learned(cls, run: Run, result: LearnedDictionary) -> ColoredDictionary:
+        """Return the dictionary of a finished run, in the colours of its labels."""
+        names = tuple(image.name for image in (*run.job.extra_images, run.job.image))
+        colors = np.array([run.live.color(int(column)) for column in result.columns])
+        return cls.of(dataclasses.replace(result.dictionary, images=names), colors)
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
         """Return the dictionary without some of its atoms; at least one must remain."""
@@ -93,6 +106,11 @@ class ColoredDictionary:
         if any(labels):
             colors[np.setdiff1d(np.arange(len(colors)), labels), 3] *= _DIMMED_ALPHA
         return colormap_of(colors)
+
+    @property
+    def file_name(self) -> str:
+        """The suggested name of a file, after the first image."""
+        return f"{next(iter(self.dictionary.images), 'dictionary')}{DICTIONARY_SUFFIX}"
 
     @property
     def title(self) -> str:
@@ -222,6 +240,13 @@ class ResultsSection(QWidget):
         rows.add_row("Compare with", self.other, "An earlier dictionary.")
         rows.add_row("", self.compare, "On the image that is chosen above.")
         fill_layout(QVBoxLayout(self), self._kinds_row, create_fold("Compare, options", rows))
+
+    def offer_others(self, dictionaries: Sequence[ColoredDictionary]) -> None:
+        """Offer dictionaries to compare with."""
+        self.other.offer([(shown.title, shown) for shown in dictionaries] or NO_OTHER)
+        for shown in dictionaries:
+            self.other.explain(shown, shown.title)
+        self.other.setCurrentIndex(0)
 
     def release(self) -> None:
         self.layers.clear()

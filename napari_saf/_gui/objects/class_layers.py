@@ -1,4 +1,4 @@
-"""Connection of object classes to layers: clicks are read from them, colours shown on them."""
+"""Clicks and lines in the image, which select, cut or classify objects; colours of classes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import napari
 import numpy as np
 from napari.layers import Image, Labels
+from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer
 
 from napari_saf._gui.forms.layout import FormArea, create_fold
@@ -27,7 +28,7 @@ from napari_saf.objects import ObjectMeasures
 
 
 class ClassLayers(QObject):
-    """Shows classes in the table and all objects layers, and stores the clicks in these layers."""
+    """Handles clicks in the image, shows classes in table and layers, and stores them there."""
 
     def __init__(
         self,
@@ -48,6 +49,10 @@ class ClassLayers(QObject):
         section.clicked.connect(self._keep_clicks)
         section.changed.connect(self._show)
         section.suggested.connect(lambda number: table.select([number]))
+        section.lasso_toggled.connect(self._on_lasso_toggled)
+        tools.buttons["cut"].clicked.connect(self._on_cut_clicked)
+        canvas.picked.connect(self._on_picked)
+        canvas.drawn.connect(self._on_drawn)
 
     def show_table(self, table: Measures) -> None:
         """Show a table of object measures with the class columns."""
@@ -121,6 +126,33 @@ class ClassLayers(QObject):
         for layer in self._canvas.layers():
             of_layer = dict(clicks.get(key_of(layer), {}))
             layer.metadata[CLASSES_KEY] = {"names": dict(names), "clicks": of_layer}
+
+    def _on_cut_clicked(self, is_on: bool) -> None:
+        self._section.stop_lasso()
+        self._canvas.draw_lines(is_on)
+        self._section.note("draw a line across an object" if is_on else "")
+
+    def _on_lasso_toggled(self, is_on: bool) -> None:
+        self._tools.buttons["cut"].setChecked(False)
+        self._canvas.draw_lines(is_on)
+        self._section.note("draw a line around objects" if is_on else "")
+
+    def _on_drawn(self, line: NDArray[np.floating]) -> None:
+        """Cut the object under a line (n, ndim), or classify the objects inside the lasso."""
+        if not self._section.is_lasso:
+            self._tools.cut(line)
+        elif len(line) > 2:
+            self._section.click(self._canvas.objects_inside(line))
+
+    def _on_picked(self, number: int, joins: bool) -> None:
+        if number and self._section.click([number]):
+            return
+        if number and number not in self._table.shown:
+            self._section.note(
+                f"object {number} is outside the gate: click in the plot to show all"
+            )
+        chosen = self._table.selected
+        self._table.select({*chosen} ^ {number} if joins else {number} - {0})
 
     def _on_folded(self, is_open: bool) -> None:
         self._canvas.bind_numbers(is_open)

@@ -95,7 +95,7 @@ class ClassSection(QWidget):
         folder: Callable[[], Path],
     ) -> None:
         super().__init__()
-        self._background, self._note = background, note
+        self._background, self.note = background, note
         self.state, self.images = ClassClicks(), dict[str, ClassImage]()
         self.current = ""
         self.loaded: ObjectClasses | None = None
@@ -260,7 +260,7 @@ class ClassSection(QWidget):
         try:
             self.loaded = load_classes(path)
         except SafError as error:
-            self._note(str(error))
+            self.note(str(error))
             return
         numbers = np.unique(self.loaded.classes).tolist()
         names = {k: self.loaded.names.get(k, f"class {k}") for k in numbers}
@@ -276,9 +276,9 @@ class ClassSection(QWidget):
         if self.learned is not None:
             path = path if path.endswith(".json") else f"{path}.classes.json"
             try:
-                self._note(f"saved {named(save_classes(path, self.learned))}")
+                self.note(f"saved {named(save_classes(path, self.learned))}")
             except SafError as error:
-                self._note(str(error))
+                self.note(str(error))
 
     def colors(self, key: str, numbers: NDArray[np.integer]) -> NDArray[np.floating] | None:
         """Return RGBA (n, 4) of objects, paler where uncertain; None without classes."""

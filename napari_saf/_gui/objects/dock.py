@@ -90,13 +90,9 @@ class ObjectsWidget(DockBase):
             (layers.events.inserted, self._on_inserted),
             (layers.events.removed, self._on_removed),
             (layers.selection.events.active, self._on_active),
-            (self.canvas.picked, self._on_picked),
-            (self.canvas.drawn, self._on_drawn),
             (self.tools.corrected, self._measure),
             (self.tools.corrected, self.workspace.autosave_soon),
             (self.tools.fitted, self._show_numbers),
-            (self.buttons["cut"].clicked, self._on_cut_clicked),
-            (self.classes.lasso_toggled, self._on_lasso_toggled),
             (self.classes.clicked, self.workspace.autosave_soon),
         )
 
@@ -216,31 +212,6 @@ class ObjectsWidget(DockBase):
         show_tracks(self._viewer, source, tracks)
         self.classes.set_tracks(tracks)
         self.panel.show_outcome(f"{len(np.unique(tracks.table['track']))} tracks")
-
-    def _on_cut_clicked(self, is_on: bool) -> None:
-        self.classes.stop_lasso()
-        self.canvas.draw_lines(is_on)
-        self.panel.note("draw a line across an object" if is_on else "")
-
-    def _on_lasso_toggled(self, is_on: bool) -> None:
-        self.buttons["cut"].setChecked(False)
-        self.canvas.draw_lines(is_on)
-        self.panel.note("draw a line around objects" if is_on else "")
-
-    def _on_drawn(self, line: Any) -> None:
-        """Cut the object under a line (n, ndim), or classify the objects inside the lasso."""
-        if not self.classes.is_lasso:
-            self.tools.cut(line)
-        elif len(line) > 2:
-            self.classes.click(self.canvas.objects_inside(line))
-
-    def _on_picked(self, number: int, joins: bool) -> None:
-        if number and self.classes.click([number]):
-            return
-        if number and number not in self.table.shown:
-            self.panel.note(f"object {number} is outside the gate: click in the plot to show all")
-        chosen = self.table.selected
-        self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
     def _on_chosen(self, numbers: list[int]) -> None:
         if self.layer is not None and numbers:

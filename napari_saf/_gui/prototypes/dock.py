@@ -30,7 +30,6 @@ from napari_saf._gui.prototypes.editor import EDITS, LabelEditor, UndoStep
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import (
     FileSource,
-    LabelState,
     LayerSource,
     Source,
     prototype_set,
@@ -80,7 +79,7 @@ class PrototypesWidget(DockBase):
         self.connect_all(
             (self.panel.busy_changed, self._refresh),
             (self.controller.returned, self._on_returned),
-            (self.editor.changed, self._show_edited),
+            (self.editor.changed, self._show_rows),
             (self.editor.pixels_changed, self._on_pixels_changed),
             (self.editor.restored, self._on_restored),
             (self.editor.ended, self._count_pixels),
@@ -138,8 +137,7 @@ class PrototypesWidget(DockBase):
 
     def _fits_labels(self, layer: Image) -> bool:
         labels = self.labels.layer
-        may_fit = labels is not None and is_given(layer)
-        return may_fit and image_region(labels, layer) is not None
+        return labels is not None and is_given(layer) and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Select a new result, unless one is selected; strokes do not count.
@@ -167,9 +165,7 @@ class PrototypesWidget(DockBase):
             self.image.refresh()
             if layer is not None:
                 self.image.choose(labelled_image(self._viewer, layer, self._fits_labels))
-            options = None if source is None else source.options
-            if options is not None:
-                self.applying.take_brightness(options)
+            self.applying.take_brightness(None if source is None else source.options)
             self._show_rows()
             self.panel.forget()
             if is_strokes(layer) and not self.panel.is_busy:
@@ -180,6 +176,7 @@ class PrototypesWidget(DockBase):
     def _show_rows(self) -> None:
         source = self.source
         self.table.show_rows([] if source is None else rows_of(source, self._sizes))
+        self._refresh()
 
     def _count_pixels(self) -> None:
         layer = self.labels.layer
@@ -191,7 +188,6 @@ class PrototypesWidget(DockBase):
             if self.labels.layer == layer and not self.panel.is_busy:
                 self._sizes = sizes
                 self._show_rows()
-                self._refresh()
 
         self.panel.background.run("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
 
@@ -208,26 +204,17 @@ class PrototypesWidget(DockBase):
         self.panel.background.run("centre", search, partial(self._finder.go, layer))
 
     def rename(self, number: int, name: str) -> None:
-        source = self.source
-        if source is not None and source.state.name(number) != name.strip():
-            self.editor.edit_state(
-                f"name of label {number}", source, lambda old: old.renamed(number, name)
-            )
+        if self.source is not None:
+            self.editor.rename(self.source, number, name)
 
     def lock(self, number: int, locked: bool = True) -> None:
         if self.source is not None:
-            self.editor.edit_state(
-                f"lock of label {number}", self.source, lambda old: old.with_lock(number, locked)
-            )
+            self.editor.lock(self.source, number, locked)
 
     def edit(self, how: str, checked: bool = False) -> None:
         """Merge, split or delete the selected labels, or refine all."""
         if self.source is not None and not self.panel.is_busy:
             self.editor.edit(how, self.source, self.image.layer, self.table.selected())
-
-    def _show_edited(self) -> None:
-        self._show_rows()
-        self._refresh()
 
     def _on_pixels_changed(self, layer: Labels, sizes: dict[int, int], selected: Any) -> None:
         if self.labels.layer == layer:
@@ -242,7 +229,7 @@ class PrototypesWidget(DockBase):
             self._offer_files(files if is_undo else [*files, step.added])
         if step.added is None or step.added is step.source:
             self.choose(step.source.layer or step.source)
-        self._show_edited()
+        self._show_rows()
 
     def _apply(self, request: ApplyRequest) -> None:
         source = self.source
@@ -286,10 +273,7 @@ class PrototypesWidget(DockBase):
         if live is None or job is None or live.layer not in self._viewer.layers:
             return
         if job.is_applied and self._applied is not None:
-            name, source = self._applied
-            state = LabelState(source.state.names, prototypes=source.state.prototypes)
-            LayerSource(live.layer).state = state
-            self.editor.history.push(UndoStep(name, source, added=live.layer))
+            self.editor.take_applied(*self._applied, live.layer)
         else:
             self.editor.take_refined(job, result)
 
@@ -303,7 +287,7 @@ class PrototypesWidget(DockBase):
         for name, reason in reasons.items():
             to_0 = name == "delete" and target is not None and target.reason
             enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
-        past, future = self.editor.history.past, self.editor.history.future
-        for name, steps, verb in (("undo", past, "Undo"), ("redo", future, "Redo")):
-            text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
+        history = self.editor.history
+        for name, steps in (("undo", history.past), ("redo", history.future)):
+            text = f"{name.capitalize()}: {steps[-1].title}." if steps else ""
             enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)

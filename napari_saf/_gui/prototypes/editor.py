@@ -17,7 +17,7 @@ from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import Edited, EditedStart, EditTarget
-from napari_saf._gui.prototypes.labels import LabelState, Source
+from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
@@ -47,6 +47,10 @@ class UndoStep:
     state: LabelState | None = None
     pixels: PackedArray | None = None
     added: Any = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.source.title})"
 
 
 class UndoHistory:
@@ -124,6 +128,15 @@ class LabelEditor(QObject):
         source.state = change(source.state)
         self.changed.emit()
 
+    def rename(self, source: Source, number: int, name: str) -> None:
+        if source.state.name(number) != name.strip():
+            title = f"name of label {number}"
+            self.edit_state(title, source, lambda old: old.renamed(number, name))
+
+    def lock(self, source: Source, number: int, locked: bool) -> None:
+        title = f"lock of label {number}"
+        self.edit_state(title, source, lambda old: old.with_lock(number, locked))
+
     def edit(self, how: str, source: Source, image: Any, selected: Sequence[int]) -> None:
         """Merge, split or delete selected labels, or refine all, in a thread except for files."""
         edit, text, name = EDITS[how]
@@ -187,6 +200,12 @@ class LabelEditor(QObject):
             source = self.refining[1]
             assert isinstance(job.start, EditedStart)
             source.state = source.state.after_run(job.start.numbers, result.prototypes)
+
+    def take_applied(self, name: str, source: Source, layer: Labels) -> None:
+        """Adopt the labels of another image, with the names and prototypes that made them."""
+        state = LabelState(source.state.names, prototypes=source.state.prototypes)
+        LayerSource(layer).state = state
+        self.history.push(UndoStep(name, source, added=layer))
 
     def undo(self) -> None:
         self._restore(is_undo=True)
