@@ -99,7 +99,7 @@ class ScribblesWidget(DockBase):
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         start_rows.add_row("Start from", self.base, _BASE_HELP)
         start_rows.add_row("", self.warm_start, _WARM_START_HELP)
-        images = self._is_other, "choose an image"
+        images = lambda x: is_given(x) and x != self.input.image, "choose an image"
         self.applying = ApplyDialog(
             self, self._viewer, self.panel, _APPLY_HELP, *images, has_classifier=True
         )
@@ -112,9 +112,6 @@ class ScribblesWidget(DockBase):
         parts.append(create_fold("Advanced", self.form.advanced))
         buttons = [self.panel.run_button, self.panel.stop_button]
         self.lay_out(parts, buttons, [self.status, self.large])
-
-    def _is_other(self, layer: Any) -> bool:
-        return is_given(layer) and layer != self.input.image
 
     def _connect_controls(self) -> None:
         layers = self._viewer.layers.events
@@ -142,7 +139,7 @@ class ScribblesWidget(DockBase):
             (self.automatic.switched, self.start),
             (self._chooser.changed, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
-            (self.input.choices["strokes"].activated, self._show_strokes),
+            (self.input.choices["strokes"].activated, self.tools.show_strokes),
             (self.input.choices["extent"].activated, self._follow_strokes),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._on_region_changed),
@@ -201,10 +198,6 @@ class ScribblesWidget(DockBase):
                     self._chooser.settle(job)
                 self.controller.start(job)
 
-    def _show_strokes(self, index: int) -> None:
-        if self.input.strokes is not None:
-            self.input.strokes.visible = True
-
     def _follow_strokes(self, *changed: object) -> None:
         """Update the labels, unless they follow the current strokes."""
         if self.follow.isChecked() and self._results.are_old:
@@ -249,9 +242,7 @@ class ScribblesWidget(DockBase):
         if base is None or self.input.image is None:
             return
         if self.input.strokes is None:
-            self.new_strokes()
-            self.strokes.names.clear()
-            self.strokes.layer.colormap = base.colormap
+            self.tools.new_strokes_for(base)
         with self.panel.showing_errors():
             self._results.job()
             self.strokes.name_labels(self._results.read(base))

@@ -326,6 +326,16 @@ class StrokeTools(QWidget):
             self._removed = event.value
             self.refresh()
 
+    def show_strokes(self, *chosen: object) -> None:
+        if self._input.strokes is not None:
+            self._input.strokes.visible = True
+
+    def new_strokes_for(self, labels: Labels) -> None:
+        """Create strokes in the colours of labels, whose names they take later."""
+        self.new_strokes()
+        self._strokes.names.clear()
+        self._strokes.layer.colormap = labels.colormap
+
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier ones."""
         with self._panel.showing_errors():
