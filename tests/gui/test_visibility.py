@@ -52,6 +52,11 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
     assert not in_sight(viewer)
     visibility_of(viewer).show_result(image, first)  # which goes on
     assert in_sight(viewer) == [first]
+    for active in (second, image):  # nothing hidden stays active
+        visibility_of(viewer).show_result(image, second)
+        viewer.layers.selection.active = active
+        visibility_of(viewer).show_result(image, first)
+        assert viewer.layers.selection.active == (first if active is second else image)
 
 
 def test_other_places_other_images_and_layers_of_a_person_stay(viewer, add_result):

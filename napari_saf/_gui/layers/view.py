@@ -180,11 +180,17 @@ class ResultVisibility:
             self._hide(layer)
 
     def _show(self, layer: Any, region: _Region) -> None:
-        for result in self._results_in(region.image(), region.fixed):
+        """Show a result and hide the others; it becomes active if one of them was."""
+        replaced = self._results_in(region.image(), region.fixed)
+        for result in replaced:
             self._hide(result)
         self._regions.pop(layer, None)  # moves to the end as the newest
         self._regions[layer] = region
         _make_visible(region.image(), layer)
+        viewer = self._viewer()
+        active = None if viewer is None else viewer.layers.selection.active
+        if active is not None and unwrapped(active) in replaced and layer in viewer.layers:
+            viewer.layers.selection.active = layer
 
     def _hide(self, layer: Any) -> None:
         if layer.visible:
