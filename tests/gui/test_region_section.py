@@ -221,6 +221,22 @@ def test_of_separate_things_the_labels_stay_in_view(viewer, dock, label, settle,
     assert dock.next_row.buttons["Objects"].text() == "Objects …"
 
 
+def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, label, settle):
+    """Dark nuclei in pink cells on a white ground."""
+    draw, (y, x) = np.random.default_rng(0), np.mgrid[:160, :160]
+    centres = draw.uniform(0, 160, (14, 2))
+    away = np.min([np.hypot(y - row, x - column) for row, column in centres], axis=0)[..., None]
+    image = np.select([away < 5, away < 9], [(110, 40, 130), (220, 140, 180)], (245, 240, 240))
+    image = np.clip(image + draw.normal(0, 6, image.shape), 0, 255).astype(np.uint8)
+    dock.input.choose(image=viewer.add_image(image, name="cells"), features="foreground")
+    label(dock)
+    assert dock.result.data.max() > 2 and dock.status.action_button.text() == "Only 2 labels"
+    dock.status.action_button.click()
+    settle(dock)
+    assert set(np.unique(dock.result.data)) == {1, 2} and dock.form.values()["max_labels"] == 2
+    assert dock.status.action_button.isHidden()
+
+
 def test_one_click_goes_on_with_the_labels(window, viewer, dock, run):
     assert dock.next_row.isHidden()
     viewer.add_labels(np.ones((32, 32), int), name="others")

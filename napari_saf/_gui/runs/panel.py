@@ -19,7 +19,7 @@ from napari_saf._gui.forms.display_text import describe_error, duration_text
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
-from napari_saf._gui.runs.run import Frame, RunJob
+from napari_saf._gui.runs.run import Frame, Run, RunJob
 from napari_saf._gui.runs.task import BackgroundTasks, Task, load_libraries
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
@@ -98,11 +98,12 @@ class RunPanel(QObject):
         repeats: bool = False,
         chosen: ImageInput | None = None,
         outcome_text: Callable[[Segmentation, float], str] | None = None,
+        suggest: Callable[[Run, Segmentation], Suggestion | None] = lambda *_: None,
     ) -> None:
         super().__init__(parent)
         self._viewer, self._begin_text, self._unit = viewer, begin_text, unit
         self._repeats, self._chosen = repeats, chosen
-        self._outcome_text = outcome_text or self._usual_text
+        self._outcome_text, self._suggest = outcome_text or self._usual_text, suggest
         self.controller, self.background = RunController(viewer, runs), BackgroundTasks(self)
         self.status, self.time_left = StatusArea(), TimeLeft()
         self.stop_button = create_button("Stop", _STOP_HELP, self.stop)
@@ -368,7 +369,7 @@ class RunPanel(QObject):
             return
         self.outcome = self._with_notes(result, self._outcome_text(result, run.seconds))
         fraction = self._frame.fraction if self._frame is not None and is_stopped else 1
-        suggestion = None
+        suggestion = self._suggest(run, result)
         if run.problem is not None and run.problem.notes and self._may_repeat(run.job):
             suggestion = Suggestion("Scale this image by itself", run.job.rescaled())
         self.show_outcome(self.outcome, fraction, suggestion)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -32,7 +33,7 @@ from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection
-from napari_saf._gui.segment.result import LabelSwatches, ShownResult, StoppedRun
+from napari_saf._gui.segment.result import LabelSwatches, ShownResult, StoppedRun, fewer_labels
 from napari_saf.errors import SafError, counted
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
@@ -85,7 +86,13 @@ class SegmentWidget(DockBase):
         self._method: AbstractMethod | str = ""  # or the error of the form
         self._is_counted = False  # whether the initial number of labels is shown
         self.panel = RunPanel(
-            self, viewer, self.workspace.runs, ("Run", _RUN_HELP), repeats=True, chosen=self.input
+            self,
+            viewer,
+            self.workspace.runs,
+            ("Run", _RUN_HELP),
+            repeats=True,
+            chosen=self.input,
+            suggest=fewer_labels,
         )
         self.status, self.controller = self.panel.status, self.panel.controller
         self.run_button = self.panel.run_button
@@ -132,7 +139,8 @@ class SegmentWidget(DockBase):
             (self.panel.run_clicked, self.start),
             (self.panel.busy_changed, self._refresh),
             (self.panel.libraries_loaded, self._on_form_changed),
-            (self.input.image_changed, self._on_image_chosen),
+            (self.input.image_changed, self._take_up),
+            (self.input.image_changed, self._refresh),
             (self.input.options_changed, self._show_automatic),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.form.method_changed, self._on_method_changed),
@@ -142,6 +150,8 @@ class SegmentWidget(DockBase):
             (self.regions.view_changed, self._refresh),
             (self.regions.things_counted, self.next_row.show_count),
             (self.controller.advanced, self._on_advanced),
+            (self.panel.repeat_asked, self._repeat_with),
+            (self.shown.cleared, self.panel.forget),
             (self.controller.finished, self._on_finished),
             (self.applying.apply_asked, self._apply),
             (self.applying.changed, self._refresh),
@@ -212,10 +222,6 @@ class SegmentWidget(DockBase):
         if pipeline is not None:
             self.applying.update_enabled(BUSY if self.panel.is_busy else why_not_repeated(pipeline))
 
-    def _on_image_chosen(self) -> None:
-        self._take_up()
-        self._refresh()
-
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, SweepMethod)
         self.input.show_row("groups", spreads)
@@ -261,6 +267,11 @@ class SegmentWidget(DockBase):
         if getattr(run.job.method, "max_labels", 0) is None:
             self._show_automatic(len(frame.shares))
 
+    def _repeat_with(self, values: Mapping[str, Any]) -> None:
+        """Run again with some values of the form changed."""
+        self.form.set_values(values)
+        self.start()
+
     def _take_up(self, event: Any = None) -> None:
         if self.shown.take_up(event):
             self._take_brightness()
@@ -272,18 +283,14 @@ class SegmentWidget(DockBase):
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.shown.layer:
-            self._forget_result()
+            self.shown.clear()
         self.regions.take_removal(event)
         self.stopped.check()
-
-    def _forget_result(self) -> None:
-        self.shown.clear()
-        self.panel.forget()
 
     def _on_finished(self, job: RunJob) -> None:
         self._is_counted = False
         if self.shown.live is not None and self.shown.live.image not in self._viewer.layers:
-            self._forget_result()
+            self.shown.clear()
         if not job.is_applied:
             self._take_brightness()
         if self.form.prototypes_field is not None:

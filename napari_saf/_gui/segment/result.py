@@ -26,9 +26,11 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.reading import ImageJob, fingerprint
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.panel import Suggestion
 from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
 from napari_saf._gui.runs.task import BackgroundTasks
 from napari_saf.errors import SafError
+from napari_saf.features import Foreground
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOffPoint
 from napari_saf.parameters import to_plain
@@ -316,6 +318,16 @@ class StoppedRun(QObject):
             self._strokes.watch((events.paint, events.set_data))
         self.button.show()
         self.check()
+
+
+def fewer_labels(run: Run, result: Segmentation) -> Suggestion | None:
+    """Suggest two labels where objects on a background came out in several; else return None."""
+    if run.problem is None or run.job.is_applied or result.n_labels < 3:
+        return None
+    options, is_free = run.problem.options, getattr(run.job.method, "max_labels", 0) is None
+    if not is_free or options is None or not isinstance(options.extractor, Foreground):
+        return None
+    return Suggestion("Only 2 labels", {"max_labels": 2})
 
 
 def _checksum(job: RunJob) -> int:
