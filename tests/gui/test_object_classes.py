@@ -157,9 +157,29 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     dock.classes.save_to(str(path))
     assert f"saved a.classes.json in {tmp_path.name}" in dock.status.text
     assert saf.load_classes(path).names[2] == "large"
-    dock.start()  # other objects
+    dock.labels.layer.data[:, :20] = 0  # the first cell goes, and all numbers change
+    dock.start()
     settle(dock)
-    assert dock.classes.classified is None and not dock.classes.clicks
+    settle(dock)
+    assert dock.classes.clicks == {
+        number_of(dock, 1): 1,
+        number_of(dock, 2): 1,
+        number_of(dock, 3): 2,
+    }
+    table = dock.table.model.table
+    shown = dict(zip(table["object"].tolist(), table["class"], strict=True))
+    names = {1: "class 1", 2: "large"}
+    assert [shown[number_of(dock, k)] for k in range(1, N)] == [names[k] for k in TRUE[1:]]
+    for last, count in ((40, 1), (20, 0)):  # then one object, and none
+        dock.labels.layer.data[:, last:] = 1
+        dock.start()
+        settle(dock)
+        settle(dock)
+        assert dock.classes.classified is None and len(dock.classes.clicks) == count
+        assert "class" not in dock.table.model.table and dock.table.model.rowCount() == count
+    dock.labels.layer.data[:] = cells()[0]
+    dock.start()
+    settle(dock)
     dock.classes.load_from(str(path))
     settle(dock)
     assert classes_of(dock) == TRUE

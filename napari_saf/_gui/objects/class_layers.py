@@ -65,6 +65,8 @@ class ClassLayers(QObject):
         """Classify the current objects; `clicks` replace the stored ones of a former set."""
         shown, layer = self._tools.open, self._canvas.layer
         if shown is None or not len(shown.editor.numbers):
+            if clicks is not None:
+                self._section.forget(key_of(layer))
             return
         stored = layer.metadata.get(CLASSES_KEY, {})
         if clicks is None and key_of(layer) not in self._section.images:

@@ -364,12 +364,12 @@ class ClassSection(QWidget):
 
     def _forget_classes(self) -> None:
         was_learned, self.learned = self.learned is not None, None
-        changed = [key for key, image in self.images.items() if image.classified is not None]
-        for key in changed:
-            self.images[key] = dataclasses.replace(self.images[key], classified=None)
+        for key, image in self.images.items():
+            was_learned |= image.classified is not None
+            self.images[key] = dataclasses.replace(image, classified=None)
         self._show(self.label)
-        if was_learned or changed:
-            self.changed.emit(changed)
+        if was_learned:
+            self.changed.emit([*self.images])
 
     def _show(self, label: int | None = None) -> None:
         """Show classes with their counts over all images, and select one."""

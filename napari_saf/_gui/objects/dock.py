@@ -30,6 +30,7 @@ from napari_saf._gui.objects.layers import (
     key_of,
     show_tracks,
 )
+from napari_saf._gui.objects.learning import Clicks, carried_clicks
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
@@ -143,9 +144,9 @@ class ObjectsWidget(DockBase):
     def _show_preview(self) -> None:
         """Show the split with the current parameters, unless there are corrections."""
         shown = self._shown_here
-        if shown is None or shown.parts is None or self.panel.is_busy:
+        if shown is None or self.panel.is_busy:
             return
-        if shown.editor.is_corrected:
+        if shown.parts is None or shown.editor.is_corrected:
             self.panel.note("press Split to split again; corrections will be lost")
             return
         join = partial(shown.source.join, shown.parts, *self.choices.numbers)
@@ -157,11 +158,16 @@ class ObjectsWidget(DockBase):
         previous, editor = self.tools.open, ObjectEditor(objects, *self.choices.numbers)
         numbers = source.in_layer(editor.labels)
         is_other = previous is None or previous.source.layer is not source.layer
+        clicks = Clicks()
+        if previous is None or is_other:
+            self.table.select([])
+        elif previous.editor.labels.shape == editor.labels.shape:
+            clicks = carried_clicks(self.classes.clicks, previous.editor.labels, editor.labels)
         self.canvas.show(source.layer, numbers, self.choices.fits, anew=is_other)
         self._open(OpenObjects(source, editor, parts))
         self.layer.metadata[OBJECTS_KEY] = editor.kinds
+        self.class_layers.measure(clicks)
         self._show_table(table)
-        self.class_layers.measure({})
         self.choices.carry_step(source)
         self.workspace.autosave_soon()
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
@@ -174,11 +180,24 @@ class ObjectsWidget(DockBase):
         labels = self.labels.layer
         layer = None if labels is None else self.canvas.find(labels)
         if layer is not None and layer != self.layer:
+            self.table.select([])
             self.canvas.follow(layer)
             opened = self._opened.get(key_of(layer))
             self._open(opened or OpenObjects.stored(layer, self.choices.source()))
             self._measure()
+        elif labels is not None and layer is None and self._shown_here is None:
+            self._leave()  # the objects of other labels
         self._refresh()
+
+    def _leave(self) -> None:
+        """Show no objects; their layer stays."""
+        for key in ("join", "measures"):
+            self.panel.background.drop(key)
+        self.canvas.leave()
+        self.buttons["cut"].setChecked(False)
+        self.tools.leave()
+        self.table.show_table({})
+        self.counts.setText("")
 
     def _measure(self) -> None:
         """Measure the current objects in the background."""
@@ -257,13 +276,7 @@ class ObjectsWidget(DockBase):
             return
         self._opened.pop(key_of(event.value), None)
         if event.value == self.layer:  # may be a proxy
-            for key in ("join", "measures"):
-                self.panel.background.drop(key)
-            self.canvas.leave()
-            self.buttons["cut"].setChecked(False)
-            self.tools.leave()
-            self.table.show_table({})
-            self.counts.setText("")
+            self._leave()
             self._refresh()
         self.classes.forget(key_of(event.value))
 

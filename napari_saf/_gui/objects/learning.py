@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.objects import (
     ClassifiedObjects,
@@ -67,6 +69,19 @@ class ClassClicks:
     def of_class(self, label: int) -> int:
         """Return the number of clicks of a class over all images."""
         return sum([*clicks.values()].count(label) for clicks in self.clicks.values())
+
+
+def carried_clicks(clicks: Clicks, old: NDArray[Any], new: NDArray[Any]) -> Clicks:
+    """Return the clicks on the objects of a new split that cover most of the clicked ones.
+
+    `old` and `new` are object numbers of the same shape.
+    """
+    carried = Clicks()
+    for number, label in clicks.items():
+        numbers, counts = np.unique(new[old == number], return_counts=True)
+        if (counts * (numbers > 0)).any():
+            carried[int(numbers[(counts * (numbers > 0)).argmax()])] = label
+    return carried
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

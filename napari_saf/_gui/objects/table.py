@@ -46,7 +46,7 @@ class ObjectModel(MeasuredModel):
 
     def values(self, name: str) -> NDArray[Any]:
         """Return a column of all objects, unfiltered and unsorted."""
-        return self._table.get(name, np.zeros(0))
+        return self._table.get(name, np.zeros(0, int))
 
     @property
     def numbers(self) -> NDArray[Any]:
