@@ -111,9 +111,12 @@ def test_keys_choose_classes_while_the_section_is_open_and_a_lasso_gives_many_th
     dock.classes.buttons["lasso"].click()
     dock.canvas.drawn.emit(np.array([(0, 19), (0, 60), (19, 60), (19, 19)], float))
     assert {*dock.classes.clicks} == {number_of(dock, 1), number_of(dock, 2)}
+    keys = {str(key): call for key, call in dock.layer.keymap.items()}
+    keys["Ctrl+Z"](dock.layer)  # of what was done last
+    assert not dock.classes.clicks and not dock.tools.editor.can_redo
     dock.classes.choose_label(0)  # ends it
     assert not dock.classes.is_lasso
-    assert "cut line" not in [layer.name for layer in dock._viewer.layers]
+    assert "line" not in [layer.name for layer in dock._viewer.layers]
 
 
 def test_classes_follow_corrections_of_objects_and_stay_with_the_layer(

@@ -183,7 +183,14 @@ def test_rows_and_image_choose_each_other(dock, settle, qtbot):
     assert f"{len(dock.table.shown)} of 3 objects in the table" in dock.counts.text()
     drag(dock, tuple(np.argwhere(layer.data == hidden).mean(axis=0).round().astype(int)))
     assert f"object {hidden} is outside" in dock.status.text
+    keep = dock.buttons["keep"]
+    assert keep.isEnabled()
+    keep.click()
+    settle(dock, SOON)
+    assert hidden not in objects_in(dock) and not keep.isEnabled()  # nothing is hidden now
+    dock.buttons["undo"].click()
     plot.set_gate(None)
+    settle(dock, SOON)
     assert "in the table" not in dock.counts.text()
 
 
@@ -206,7 +213,7 @@ def test_objects_and_corrections_are_autosaved_before_a_minute_is_over(
     assert is_kept(dock.classes.add)
 
 
-def test_corrections_change_image_and_table_and_go_back(dock, settle, correct):
+def test_corrections_change_image_and_table_and_go_back(dock, model, settle, correct):
     layer = split(dock, settle)
     before = layer.data.copy()
     for line in ([(0, 0), (0, 5)], [(20, 76), (20, 80)]):  # across nothing
@@ -222,9 +229,14 @@ def test_corrections_change_image_and_table_and_go_back(dock, settle, correct):
     dock.buttons["cut"].click()
     correct(dock, "delete", 3)
     assert dock.table.model.rowCount() == 2
+    visibility_of(model).show_result(
+        model.layers["photo"], model.add_labels(discs(), scale=(0.5, 0.5))
+    )
+    assert not layer.visible  # and what is corrected is shown
     for _ in range(3):
         correct(dock, "undo")
     assert np.array_equal(layer.data, before) and not dock.buttons["undo"].isEnabled()
+    assert layer.visible
     correct(dock, "redo")
     assert set(np.unique(layer.data)) == {0, 1, 3}
 
@@ -284,6 +296,23 @@ def test_strokes_of_the_brush_get_a_row_and_go_back_with_it(dock, settle, correc
         settle(dock, SOON)
         assert np.array_equal(layer.data, expected)
     assert objects_in(dock) == [1, 2, 3]
+    assert not dock.buttons["undo"].isEnabled() and dock.buttons["redo"].isEnabled()
+    correct(dock, "redo")
+    assert not dock.buttons["redo"].isEnabled()
+
+
+def test_lines_are_drawn_in_a_flat_view(model, open_on, settle):
+    model.add_labels(np.stack([discs()] * 3), name="cells")
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    split(dock, settle)
+    model.dims.ndisplay = 3
+    dock.buttons["cut"].click()
+    assert not dock.buttons["cut"].isChecked() and "line" not in model.layers
+    assert "2-D" in dock.status.text
+    model.dims.ndisplay = 2
+    dock.buttons["cut"].click()
+    assert dock.buttons["cut"].isChecked() and "line" in model.layers
 
 
 def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, change):
@@ -301,7 +330,7 @@ def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, c
 def test_the_line_that_cuts_and_the_objects_may_be_removed_at_any_time(dock, model, settle):
     layer = split(dock, settle)
     dock.buttons["cut"].click()
-    line = model.layers["cut line"]
+    line = model.layers["line"]
     assert model.layers.selection.active is layer
     event = pressed(layer, (2, 20))
     steps = dock.canvas.on_mouse(layer, event)
@@ -320,7 +349,7 @@ def test_the_line_that_cuts_and_the_objects_may_be_removed_at_any_time(dock, mod
     dock.buttons["cut"].click()
     dock.buttons["cut"].click()
     model.layers.remove(layer)
-    assert "cut line" not in model.layers and not dock.buttons["cut"].isChecked()
+    assert "line" not in model.layers and not dock.buttons["cut"].isChecked()
     assert dock.layer is None and dock.table.model.rowCount() == 0
     assert not dock.buttons["save"].isEnabled()
     model.layers.remove("cells")
@@ -361,6 +390,16 @@ def test_other_labels_get_a_layer_of_their_own_and_each_goes_on_with_it(
     second = split(dock, settle)
     assert second is not first and second.name == "other [Objects]"
     assert np.array_equal(first.data, corrected) and not first.mouse_drag_callbacks
+    third = model.add_labels(discs(), name="third", scale=(0.5, 0.5))
+    dock.table.select([1])
+    dock.labels.choose(third)  # which has no objects yet
+    settle(dock)
+    assert dock.layer is None and not dock.counts.text() and dock.table.model.rowCount() == 0
+    assert not any(dock.buttons[name].isEnabled() for name in dock.buttons if name != "split")
+    dock.labels.choose(other)
+    settle(dock)
+    assert dock.layer == second and dock.table.model.rowCount() == 3 and not dock.table.selected
+    model.layers.remove(third)
     dock.shut_down()
     for labels, layer in ((cells, first), (other, second)):
         model.layers.selection.active = labels
@@ -435,7 +474,9 @@ def test_the_table_is_sorted_and_filtered_by_measures(qtbot):
     assert table.shown[0] == 100 and scrolled.value() == scrolled.maximum() > 0
     table.filter.measure.choose("pixels")
     assert len(table.shown) == 100
-    table.filter.set_gate((100, 150))
+    table.filter._on_span(100, 101)  # a click of a hand that trembles
+    assert len(table.shown) == 100
+    table.filter._on_span(100, 150)
     kept = [number for number in numbers if 100 <= 2 * (101 - number) <= 150]
     assert sorted(table.shown) == kept
     table.filter.against.choose("extent")
@@ -455,5 +496,11 @@ def test_objects_have_the_colours_of_a_measure_and_their_own_again(dock, settle)
     largest = table["object"][table["pixels"].argmax()]
     shown = layer.colormap.map(np.uint32([0, largest]))
     assert np.allclose(shown[1], ensure_colormap("viridis").map(1.0)[0]) and not shown[0, 3]
+
+    def colors_of_bars():
+        (axes,) = plot._canvas.figure.axes
+        return {bar.get_facecolor() for bar in axes.containers[0]}
+
+    assert len(colors_of_bars()) > 1
     plot.color.click()
-    assert layer.colormap == before
+    assert layer.colormap == before and len(colors_of_bars()) == 1

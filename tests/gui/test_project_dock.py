@@ -228,6 +228,10 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, save, lo
     assert opened.labels.values() == [second.layers["cells"]]
     for name in ("object", "kind", "name", "pixels"):
         np.testing.assert_array_equal(opened.table.model.table[name], before[name])
+    assert not opened.buttons["undo"].isEnabled()
+    opened.choices.split_form.set_values({"smallest": 10_000})
+    settle(opened, 120)
+    assert "press Split" in opened.status.text  # corrections may have been made before
     opened.table.select([int(before["object"][0])])
     opened.buttons["delete"].click()
     settle(opened)

@@ -51,6 +51,7 @@ class ClassLayers(QObject):
         section.suggested.connect(lambda number: table.select([number]))
         section.lasso_toggled.connect(self._on_lasso_toggled)
         tools.buttons["cut"].clicked.connect(self._on_cut_clicked)
+        canvas.undo_asked.connect(self._on_undo_asked)
         canvas.picked.connect(self._on_picked)
         canvas.drawn.connect(self._on_drawn)
 
@@ -131,13 +132,27 @@ class ClassLayers(QObject):
 
     def _on_cut_clicked(self, is_on: bool) -> None:
         self._section.stop_lasso()
-        self._canvas.draw_lines(is_on)
-        self._section.note("draw a line across an object" if is_on else "")
+        self._draw_lines("across an object" if is_on else "")
 
     def _on_lasso_toggled(self, is_on: bool) -> None:
         self._tools.buttons["cut"].setChecked(False)
-        self._canvas.draw_lines(is_on)
-        self._section.note("draw a line around objects" if is_on else "")
+        self._draw_lines("around objects" if is_on else "")
+
+    def _draw_lines(self, where: str) -> None:
+        """Begin to draw lines in the image, or end it if `where` is empty."""
+        if where and not self._canvas.is_flat:
+            self._section.stop_lasso()
+            self._tools.buttons["cut"].setChecked(False)
+            self._section.note("lines are drawn in a 2-D view: switch to it first")
+            return
+        self._canvas.draw_lines(bool(where))
+        self._section.note(f"draw a line {where}" if where else "")
+
+    def _on_undo_asked(self) -> None:
+        """Undo the last click of a class, or the last correction if it is newer."""
+        section, tools = self._section, self._tools
+        is_click = section.state.can_undo and section.clicked_at > tools.edited_at
+        (section if is_click else tools).undo()
 
     def _on_drawn(self, line: NDArray[np.floating]) -> None:
         """Cut the object under a line (n, ndim), or classify the objects inside the lasso."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -97,7 +98,7 @@ class ClassSection(QWidget):
         super().__init__()
         self._background, self.note = background, note
         self.state, self.images = ClassClicks(), dict[str, ClassImage]()
-        self.current = ""
+        self.current, self.clicked_at = "", 0.0
         self.loaded: ObjectClasses | None = None
         self.learned: ObjectClasses | None = None
         self._choice = QTimer(self, singleShot=True, interval=_PATIENCE)
@@ -235,6 +236,7 @@ class ClassSection(QWidget):
         label, objects = self.label, {number for number in objects if number}
         if label is None or not objects or self.current not in self.images:
             return False
+        self.clicked_at = time.monotonic()
         linked = self.images[self.current].same_tracks(objects)
         self.state.click(self.current, objects, label, linked)
         self._after_click()

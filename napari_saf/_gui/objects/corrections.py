@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -77,8 +78,9 @@ class CorrectionTools(QObject):
         self.open: OpenObjects | None = None
         self._painted = QTimer(self, singleShot=True, interval=PATIENCE)
         self._painted.timeout.connect(self._adopt)
-        canvas.painted.connect(self._painted.start)
-        canvas.undo_asked.connect(self.undo)
+        self._n_strokes = self._n_undone = 0  # of the brush, which napari undoes and redoes
+        self.edited_at = 0.0
+        canvas.painted.connect(self._on_painted)
         canvas.redo_asked.connect(self.redo)
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(table.selected)),
@@ -128,9 +130,9 @@ class CorrectionTools(QObject):
         is_possible = {
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,
-            "keep": self._table.filter.gate is not None,
-            "undo": editor is not None and (editor.can_undo or editor.is_painted),
-            "redo": editor is not None and (editor.can_redo or editor.is_painted),
+            "keep": editor is not None and len(self._table.shown) < len(editor.numbers),
+            "undo": editor is not None and (editor.can_undo or self._n_strokes > 0),
+            "redo": editor is not None and (editor.can_redo or self._n_undone > 0),
         }
         is_free = editor is not None and not self._panel.is_busy
         for name, button in self.buttons.items():
@@ -139,6 +141,7 @@ class CorrectionTools(QObject):
     def leave(self) -> None:
         """Close the objects."""
         self._painted.stop()
+        self._n_strokes = self._n_undone = 0
         self._panel.background.drop("learned")
         self.open = None
 
@@ -149,6 +152,7 @@ class CorrectionTools(QObject):
             return
         parameters = editor.split_by
         with self._panel.showing_errors():
+            self._canvas.reveal()
             call(editor)
             self._canvas.layer.refresh()
             self._panel.note(words)
@@ -157,6 +161,7 @@ class CorrectionTools(QObject):
         self._on_corrected()
 
     def _on_corrected(self) -> None:
+        self.edited_at = time.monotonic()
         self.corrected.emit()
         self._learn()
 
@@ -166,7 +171,9 @@ class CorrectionTools(QObject):
             return
         if getattr(self.editor, f"can_{name}"):
             self._edit(words, call)
-        elif self.editor.is_painted:
+        elif self._n_strokes if name == "undo" else self._n_undone:
+            step = 1 if name == "undo" else -1
+            self._n_strokes, self._n_undone = self._n_strokes - step, self._n_undone + step
             getattr(self._canvas.layer, name)()  # of the layer, for brush strokes
             self._painted.start()
 
@@ -179,6 +186,11 @@ class CorrectionTools(QObject):
     def _paint(self) -> None:
         assert self.editor is not None
         self._canvas.paint(self.editor.next_number)
+        self._panel.note("paint an object in the image")
+
+    def _on_painted(self) -> None:
+        self._n_strokes, self._n_undone = self._n_strokes + 1, 0
+        self._painted.start()
 
     def _adopt_now(self) -> None:
         if self._painted.isActive():

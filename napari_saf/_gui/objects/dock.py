@@ -27,6 +27,7 @@ from napari_saf._gui.objects.layers import (
     Measures,
     ObjectCanvas,
     Source,
+    compile_lines,
     key_of,
     show_tracks,
 )
@@ -159,16 +160,16 @@ class ObjectsWidget(DockBase):
         numbers = source.in_layer(editor.labels)
         is_other = previous is None or previous.source.layer is not source.layer
         clicks = Clicks()
-        if previous is None or is_other:
-            self.table.select([])
-        elif previous.editor.labels.shape == editor.labels.shape:
+        if previous is not None and not is_other:
             clicks = carried_clicks(self.classes.clicks, previous.editor.labels, editor.labels)
+        self.table.select([])
         self.canvas.show(source.layer, numbers, self.choices.fits, anew=is_other)
         self._open(OpenObjects(source, editor, parts))
         self.layer.metadata[OBJECTS_KEY] = editor.kinds
         self.class_layers.measure(clicks)
         self._show_table(table)
         self.choices.carry_step(source)
+        self.panel.background.run("lines", compile_lines, lambda _: None)
         self.workspace.autosave_soon()
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 

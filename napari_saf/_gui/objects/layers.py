@@ -11,7 +11,7 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Shapes
 from napari.utils.colormaps import Colormap, CyclicLabelColormap, DirectLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
@@ -31,7 +31,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on, insert_above, visibility_of
-from napari_saf._gui.napari_workarounds import camera_of
+from napari_saf._gui.napari_workarounds import camera_of, dims_of
 from napari_saf.arrays import JsonObject
 from napari_saf.io import (
     MASK_SUFFIXES,
@@ -220,6 +220,11 @@ def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) ->
     viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **transform)
 
 
+def compile_lines(cancelled: Cancelled) -> None:
+    """Compile the functions by which napari draws lines: ten seconds, once per installation."""
+    Shapes([np.eye(2)], shape_type="path")
+
+
 def key_of(layer: Any) -> str:
     """Return the key of a layer, the same for the layer and its proxy."""
     return str(layer.unique_id)
@@ -235,7 +240,7 @@ def stored_objects(
     return Objects(labels, np.pad(kinds, (0, n_painted)), names)
 
 
-_LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
+_LINE, _LINE_WIDTH, _LINE_COLOR = "line", 2, "yellow"
 _CLEAR = (0.0, 0.0, 0.0, 0.0)
 _LEAST_LINE = 2
 """Least length of a cut in pixels; a shorter one is a click."""
@@ -390,6 +395,7 @@ class ObjectCanvas(QObject):
         """Bring an object into view, if it is not, and show it alone for a moment."""
         if number == self._flashing:
             return
+        self.reveal()
         inside = np.argwhere(self.layer.data == number)
         if len(inside):
             middle = tuple(inside[len(inside) // 2].tolist())
@@ -408,10 +414,22 @@ class ObjectCanvas(QObject):
         layer.selected_label, layer.show_selected_label = number, True
         QTimer.singleShot(_FLASH_MILLISECONDS, end)
 
+    def reveal(self) -> None:
+        """Show the layer if it is hidden, in place of other results of its image."""
+        visibility_of(self._viewer).restore(self.layer)
+        if not self.layer.visible:
+            self.layer.visible = True
+
     def paint(self, number: int) -> None:
+        self.reveal()
         self._viewer.layers.selection.active = self.layer
         self.layer.selected_label = number
         self.layer.mode = "paint"
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether lines can be drawn: in a 2-D view."""
+        return bool(dims_of(self._viewer).ndisplay == 2)
 
     def draw_lines(self, is_on: bool) -> None:
         """Turn the mode for drawing lines on the canvas on or off."""
@@ -421,6 +439,7 @@ class ObjectCanvas(QObject):
         if self.layer is None:
             return
         if is_on:
+            self.reveal()
             transform = placement_of(self.layer).transform
             self._line = self._viewer.add_shapes(
                 ndim=self.layer.ndim, name=_LINE, edge_color=_LINE_COLOR, **transform

@@ -74,10 +74,10 @@ class ClassClicks:
 def carried_clicks(clicks: Clicks, old: NDArray[Any], new: NDArray[Any]) -> Clicks:
     """Return the clicks on the objects of a new split that cover most of the clicked ones.
 
-    `old` and `new` are object numbers of the same shape.
+    `old` and `new` are object numbers; of other shapes there are none.
     """
     carried = Clicks()
-    for number, label in clicks.items():
+    for number, label in clicks.items() if old.shape == new.shape else ():
         numbers, counts = np.unique(new[old == number], return_counts=True)
         if (counts * (numbers > 0)).any():
             carried[int(numbers[(counts * (numbers > 0)).argmax()])] = label

@@ -21,7 +21,8 @@ from napari_saf.errors import counted, format_count
 _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
-_ROOM = 18
+_ROOM, _LEAST_SPAN = 18, 0.01
+"""Margin of a heading in pixels; least share of the axis that is a gate, not a click."""
 _WIDTHS = {"name": 66, "object": 52, "class": 62, "pixels": 56, "share": 52}
 _HIDDEN = ("kind", "label", "prediction")
 """Columns for other programs; here the names show kind and class."""
@@ -83,6 +84,7 @@ class MeasurePlot(QWidget):
         for choice in (self.measure, self.against):
             choice.currentIndexChanged.connect(self._on_measure_chosen)
         self.color.toggled.connect(self.colored)
+        self.color.toggled.connect(self.draw)
         self.draw()
 
     def show_table(self, table: Table) -> None:
@@ -109,9 +111,12 @@ class MeasurePlot(QWidget):
     @property
     def colors(self) -> NDArray[np.floating]:
         """RGBA (n, 4) of objects by the measure, low to high."""
+        return self._color_of(self.values(self.measure))
+
+    def _color_of(self, levels: NDArray[np.floating]) -> NDArray[np.floating]:
         values = self.values(self.measure)
         low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
-        shares = np.nan_to_num((values - low) / max(high - low, 1e-30))
+        shares = np.nan_to_num((levels - low) / max(high - low, 1e-30)).clip(0, 1)
         return np.asarray(ensure_colormap("viridis").map(shares))
 
     @property
@@ -124,7 +129,7 @@ class MeasurePlot(QWidget):
             return np.asarray((first >= self.gate[0]) & (first <= self.gate[1]))
         return np.asarray(points_in_poly(np.column_stack([first, second]), self.gate))
 
-    def draw(self) -> None:
+    def draw(self, *changed: object) -> None:
         is_on = self.measure.value is not None
         for widget in filter(None, (self._below, self._canvas)):
             widget.setVisible(is_on)
@@ -152,13 +157,16 @@ class MeasurePlot(QWidget):
         first, second = self.values(self.measure), self.values(self.against)
         color, ink = PLOT_COLOR, self.palette().color(self.foregroundRole()).name()
         if self.against.value is None:
-            axes.hist(first[np.isfinite(first)], _N_BARS, color=color)
+            *_, bars = axes.hist(first[np.isfinite(first)], _N_BARS, color=color)
+            for bar in bars if self.color.isChecked() else ():
+                bar.set_facecolor(self._color_of(np.array([bar.get_x() + bar.get_width() / 2]))[0])
             look: Any = {"props": {"alpha": 0.3, "facecolor": ink}, "interactive": True}
             self._selector = SpanSelector(axes, self._on_span, "horizontal", **look)
             if self.gate is not None:
                 self._selector.extents = tuple(self.gate)
         else:
-            axes.plot(first, second, ".", color=color, markersize=3)
+            colors = self.colors if self.color.isChecked() else color
+            axes.scatter(first, second, 3, colors)
             if self.gate is not None:
                 axes.fill(*self.gate.T, facecolor="none", edgecolor=ink)
             self._selector = LassoSelector(axes, self._on_lasso, props={"color": ink})
@@ -169,7 +177,8 @@ class MeasurePlot(QWidget):
         self._canvas.draw_idle()
 
     def _on_span(self, low: float, high: float) -> None:
-        self.set_gate((low, high) if high > low else None)
+        left, right = self._canvas.figure.axes[0].get_xlim()
+        self.set_gate((low, high) if high - low > _LEAST_SPAN * (right - left) else None)
 
     def _on_lasso(self, corners: list[tuple[float, float]]) -> None:
         self.set_gate(corners if len(corners) > 2 else None)
