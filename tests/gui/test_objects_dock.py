@@ -7,6 +7,7 @@ import napari
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, read_table
+from napari.layers import Tracks
 from napari.utils.colormaps import ensure_colormap
 
 import napari_saf as saf
@@ -432,7 +433,9 @@ def test_a_layer_that_goes_while_it_is_measured_stays_gone(
     assert dock.layer is None and layer.name not in model.layers
 
 
-def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(model, open_on, settle):
+def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(
+    model, open_on, settle, tmp_path
+):
     pytest.importorskip("laptrack")
     frames = np.stack([np.roll(discs(), k, axis=0) for k in range(3)])
     placed = {"scale": (1, 0.5, 0.5)}
@@ -457,6 +460,20 @@ def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(model, ope
     tracks = model.layers["volume [Tracks]"]
     assert len(np.unique(tracks.data[:, 0])) == 3 and len(tracks.data) == 9
     assert np.allclose(tracks.scale, (1, 0.5, 0.5))
+    table = dock.table.model.table
+    for track in (1, 2, 3):  # one object a frame
+        assert sorted(table["slice"][table["track"] == track]) == [0, 1, 2]
+    dock.save_to(str(tmp_path / "a.csv"))
+    settle(dock)
+    rows = read_table(tmp_path / "a.csv")
+    assert [int(row["track"]) for row in rows] == table["track"].tolist()
+    dock.table.select([int(table["object"][0])])
+    dock.buttons["delete"].click()
+    settle(dock)
+    dock.buttons["track"].click()
+    settle(dock)
+    (again,) = [layer for layer in model.layers if isinstance(layer, Tracks)]
+    assert len(again.data) == 8
 
 
 def test_the_table_is_sorted_and_filtered_by_measures(qtbot):

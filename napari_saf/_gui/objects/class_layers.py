@@ -110,9 +110,9 @@ class ClassLayers(QObject):
             key = key_of(layer)
             if key not in keys:
                 continue
-            classified, columns = self._section.classified_of(key), Measures()
-            if classified is not None and "object" in layer.features:
-                columns = classified.columns(layer.features["object"].to_numpy())
+            image, columns = self._section.images.get(key), Measures()
+            if image is not None and "object" in layer.features:
+                columns = image.columns(layer.features["object"].to_numpy())
                 for name, column in columns.items():
                     layer.features[name] = column  # setting the whole table is slow in napari
             measured_key, measured = self._measured
@@ -120,6 +120,7 @@ class ClassLayers(QObject):
                 self._table.show_table({**measured, **columns})
                 self.color()
             else:
+                classified = self._section.classified_of(key)
                 numbers = np.zeros(0, int) if classified is None else classified.numbers
                 self._canvas.color(layer, numbers, self._section.colors(key, numbers))
 

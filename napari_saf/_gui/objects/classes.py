@@ -152,6 +152,11 @@ class ClassSection(QWidget):
         """The classes of the objects of the current image."""
         return self.classified_of(self.current)
 
+    @property
+    def image(self) -> ClassImage | None:
+        """The current image."""
+        return self.images.get(self.current)
+
     def classified_of(self, key: str) -> ClassifiedObjects | None:
         return self.images[key].classified if key in self.images else None
 
@@ -229,6 +234,7 @@ class ClassSection(QWidget):
         if self.current in self.images:
             image = self.images[self.current]
             self.images[self.current] = dataclasses.replace(image, tracks=tracks)
+            self.changed.emit([self.current])
             self._update()
 
     def click(self, objects: Collection[int]) -> bool:

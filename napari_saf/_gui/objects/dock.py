@@ -129,7 +129,7 @@ class ObjectsWidget(DockBase):
         shown = self.tools.open
         if shown is not None:
             source, show = shown.source, self.panel.show_outcome
-            save = partial(source.save, Path(path), self.tools.objects(), self.classes.classified)
+            save = partial(source.save, Path(path), self.tools.objects(), self.classes.image)
             self.panel.begin_task(
                 "saving",
                 lambda _, cancelled: save(cancelled),

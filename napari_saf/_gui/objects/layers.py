@@ -32,6 +32,7 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on, insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of, dims_of
+from napari_saf._gui.objects.learning import ClassImage
 from napari_saf.arrays import JsonObject
 from napari_saf.io import (
     MASK_SUFFIXES,
@@ -47,7 +48,6 @@ from napari_saf.io import (
     scale_of,
 )
 from napari_saf.objects import (
-    ClassifiedObjects,
     ObjectMeasures,
     Objects,
     Parts,
@@ -175,11 +175,14 @@ class Source:
         self,
         path: Path,
         objects: Objects,
-        classified: ClassifiedObjects | None,
+        image: ClassImage | None,
         cancelled: Cancelled,
     ) -> Path:
-        """Save in the format of the suffix, by default .csv; return the path."""
-        suffix = mask_suffix(path, _KNOWN)
+        """Save in the format of the suffix, by default .csv; return the path.
+
+        Tables and outlines hold the classes of the `image`, tables its tracks, too.
+        """
+        suffix, classified = mask_suffix(path, _KNOWN), None if image is None else image.classified
         if suffix is None:
             path = path.with_name(f"{path.name}.csv")
         if suffix in OUTLINE_SUFFIXES:
@@ -195,8 +198,7 @@ class Source:
             )
         else:
             table = self.measure(objects, cancelled) or {"object": np.zeros(0, int)}
-            columns = {} if classified is None else classified.columns(table["object"])
-            save_table(path, table | columns)
+            save_table(path, table if image is None else table | image.columns(table["object"]))
         return path
 
     def left_out(self, path: Path) -> str:
@@ -208,7 +210,7 @@ class Source:
 
 
 def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) -> None:
-    """Add a Tracks layer above the labels whose objects it follows."""
+    """Show the tracks of the objects of labels as a layer, in place of earlier ones."""
     rows, graph = tracks.layer_data
     layer, every = source.layer, tuple(range(source.axes[0], source.layer.ndim))
     name = f"{layer.name.partition(' [')[0]} [Tracks]"
@@ -217,6 +219,8 @@ def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) ->
     gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
     columns = [1 + k - n for n, k in enumerate(gaps)]
     transform = place(layer, every, {}).transform
+    if name in viewer.layers:
+        viewer.layers.remove(name)
     viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **transform)
 
 

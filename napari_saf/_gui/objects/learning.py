@@ -113,6 +113,15 @@ class ClassImage:
         classified = classes.classify(space, self.tracks)
         return dataclasses.replace(self, classified=classified, space=space, space_of=classes)
 
+    def columns(self, numbers: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
+        """Return the columns of class and track of objects, where known; track 0 is none."""
+        columns = {} if self.classified is None else self.classified.columns(numbers)
+        if self.tracks is not None:
+            rows = self.tracks.table
+            track_of = dict(zip(rows["object"].tolist(), rows["track"].tolist(), strict=True))
+            columns["track"] = np.array([track_of.get(n, 0) for n in numbers.tolist()], int)
+        return columns
+
     def same_tracks(self, objects: Collection[int]) -> list[int]:
         """Return the other objects of the same tracks."""
         if self.tracks is None:

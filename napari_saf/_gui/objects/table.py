@@ -26,8 +26,8 @@ _ROOM, _LEAST_SPAN = 18, 0.01
 _WIDTHS = {"name": 66, "object": 52, "class": 62, "pixels": 56, "share": 52}
 _HIDDEN = ("kind", "label", "prediction")
 """Columns for other programs; here the names show kind and class."""
-_FIRST = ("frame", "slice", "object", "name", "class", "class_uncertainty")
-_NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
+_FIRST = ("frame", "slice", "object", "name", "track", "class", "class_uncertainty")
+_NO_FILTER = (*_HIDDEN, "name", "object", "track", "frame", "slice")
 
 
 def _count_kinds(table: Table, n_pixels: int) -> str:
