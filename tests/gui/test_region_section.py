@@ -13,6 +13,7 @@ import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import is_regions, recipe_of
+from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.segment import regions as region_section
 from napari_saf.io import read_image, read_labels
@@ -221,7 +222,7 @@ def test_of_separate_things_the_labels_stay_in_view(viewer, dock, label, settle,
     assert dock.next_row.buttons["Objects"].text() == "Objects …"
 
 
-def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, label, settle):
+def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, label, settle, open_on):
     """Dark nuclei in pink cells on a white ground."""
     draw, (y, x) = np.random.default_rng(0), np.mgrid[:160, :160]
     centres = draw.uniform(0, 160, (14, 2))
@@ -231,8 +232,17 @@ def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, labe
     dock.input.choose(image=viewer.add_image(image, name="cells"), features="foreground")
     label(dock)
     assert dock.result.data.max() > 2 and dock.status.action_button.text() == "Only 2 labels"
-    dock.status.action_button.click()
-    settle(dock)
+    objects = open_on(viewer, ObjectsWidget)
+    settle(objects)
+    for is_first in (True, False):
+        objects.labels.choose(dock.result)
+        settle(objects)
+        objects.start()
+        settle(objects)
+        assert ("Only 2 labels" in objects.status.text) is is_first
+        if is_first:
+            dock.status.action_button.click()
+            settle(dock)
     assert set(np.unique(dock.result.data)) == {1, 2} and dock.form.values()["max_labels"] == 2
     assert dock.status.action_button.isHidden()
 

@@ -34,7 +34,6 @@ from napari_saf._gui.objects.layers import (
 from napari_saf._gui.objects.learning import Clicks, carried_clicks
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf.errors import counted
 from napari_saf.objects import ObjectEditor, Objects, Parts, Tracks, track_objects
 
 _SPLIT = "Split", "Split the ticked kinds into individual objects."
@@ -171,7 +170,7 @@ class ObjectsWidget(DockBase):
         self.choices.carry_step(source)
         self.panel.background.run("lines", compile_lines, lambda _: None)
         self.workspace.autosave_soon()
-        self.panel.show_outcome(counted(len(objects.numbers), "object"))
+        self.panel.show_outcome(self.choices.outcome(len(objects.numbers)))
 
     def _open(self, objects: OpenObjects) -> None:
         self.tools.open = self._opened[key_of(self.layer)] = objects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,12 @@ from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.forms.method_form import OptionsForm
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
+from napari_saf._gui.layers.metadata import (
+    OBJECTS_KEY,
+    carry_objects,
+    labels_to_choose,
+    recipe_of,
+)
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -28,11 +34,17 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.objects.corrections import NUMBERS
 from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.runs.task import BackgroundTasks
+from napari_saf.errors import SafError, counted
+from napari_saf.features import Foreground
 from napari_saf.io import count_labels
 from napari_saf.objects import TRACK_BY, ObjectStep
 from napari_saf.parameters import describe, to_plain
 
 _OF_RUN = "that of the run, if known"
+_TONES = (
+    "Tones of an object are objects of their own: tick a single label, or press Only 2 labels in "
+    "Segment."
+)
 _HELP = {
     "image": "For the brightness of objects, which are also split at its edges.",
     "uncertainty": "Objects are also split where labels are uncertain (0 to 1). That of the run is "
@@ -117,6 +129,17 @@ class ObjectForm(QObject):
             by_uncertainty=self.uncertainty.value != "none",
         )
         carry_objects(source.layer, to_plain(step))
+
+    def outcome(self, n_objects: int) -> str:
+        """Return the outcome of a split, with a hint if labels may be tones of the same objects."""
+        text = counted(n_objects, "object")
+        with suppress(SafError):  # of other origin
+            recipe = recipe_of(self.labels.layer)
+            extractor = None if recipe.options is None else recipe.options.extractor
+            is_first_click = isinstance(extractor, Foreground) and recipe.prototypes is None
+            if is_first_click and len(self.kinds.ticked) > 1:
+                text += f"\n{_TONES}"
+        return text
 
     def fits(self, image: Image) -> bool:
         labels = self.labels.layer
