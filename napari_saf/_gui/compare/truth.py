@@ -84,7 +84,7 @@ class ScoreJob:
         return scores
 
 
-def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
+def why_no_score(labels: Labels | None, truth: Labels | None, kind: ScoreKind = "pixels") -> str:
     """Return the reason why labels cannot be scored against a truth; empty if they can."""
     if truth is None:
         return "choose a truth: a Labels layer"
@@ -95,6 +95,8 @@ def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
         return f"{labels.name} has the shape {shape}, {truth.name} {expected}"
     if not np.allclose(world_affine(labels), world_affine(truth)):
         return f"{labels.name} and {truth.name} differ in scale or position"
+    if kind == "tracks" and len(shape) < 3:
+        return f"tracks: expected frames along the first axis, {labels.name} has the shape {shape}"
     return ""
 
 
@@ -144,7 +146,7 @@ class TruthSection(QWidget):
 
     def start(self) -> None:
         labels, truth, kind = self.labels.layer, self.truth.layer, self.kind.value
-        if self._panel.is_busy or why_no_score(labels, truth):
+        if self._panel.is_busy or why_no_score(labels, truth, kind):
             return
         ignore = 0 if kind == "pixels" and self.unknown.isChecked() else None
         job = ScoreJob(labels, truth, kind, ignore, self.tracks.layer, self.true_tracks.layer)
@@ -217,7 +219,7 @@ class TruthSection(QWidget):
         self._refresh()
 
     def _refresh(self, *changed: object) -> None:
-        reason = why_no_score(self.labels.layer, self.truth.layer)
+        reason = why_no_score(self.labels.layer, self.truth.layer, self.kind.value)
         enable(self.button, reason, _SCORE_HELP)
         if self._panel.is_busy:
             self.button.setEnabled(False)
