@@ -124,6 +124,19 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     measured = [saf.metrics.segmentation_covering(one.data, truth) for one in results(viewer)]
     assert column(compare, "Covering") == [f"{value:.3f}" for value in measured]
     assert measured[0] != measured[1]
+    # a score ends the grid, and is hidden by the next choice of a result
+    click(compare.scoring.button)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
+    errors, side_by_side = viewer.layers[-1], button(compare, "Side by side")
+    shown = [layer.name for layer in viewer.layers if layer.visible]
+    assert shown == ["blocks", errors.name]
+    assert not viewer.canvas.grid.enabled and not side_by_side.isChecked()
+    click(side_by_side)
+    assert not errors.visible and all(layer.visible for layer in results(viewer))
+    click(side_by_side)
+    assert [layer.name for layer in viewer.layers if layer.visible] == shown
+    compare.table.choose(0)
+    assert not errors.visible and [x.visible for x in results(viewer)] == [True, False]
     # numbers are sorted as numbers, and a row still means its result
     compare.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
     assert column(compare, "Covering") == [f"{v:.3f}" for v in sorted(measured, reverse=True)]
