@@ -20,7 +20,7 @@ from napari_saf._gui.forms.controls import Swatch, fill_color
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.view import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, set_visible, visibility_of
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant, lay_out
 
 Shape = tuple[int, int]
@@ -97,8 +97,7 @@ class ComparisonLayers:
 
     def hide(self) -> None:
         for layer in self.layers():
-            if layer.visible:  # hiding a hidden layer is slow, too
-                layer.visible = False
+            set_visible(layer, False)
 
     def renumber(self, result: Compared, n_numbers: int) -> None:
         """Renumber the labels of a result to the matched numbers, adding its layer if needed."""

@@ -24,7 +24,7 @@ from napari_saf._gui.layers.live import colormap_of
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import image_folder, pixels_of, place, world_affine
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.view import selection_kept
+from napari_saf._gui.layers.view import selection_kept, set_visible
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem

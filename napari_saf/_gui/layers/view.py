@@ -215,11 +215,16 @@ def visibility_of(viewer: Any) -> ResultVisibility:
     return _OF_VIEWERS.setdefault(viewer, ResultVisibility(ref(viewer)))
 
 
+def set_visible(layer: Any, is_visible: bool) -> None:
+    """Show or hide a layer; napari takes time and resets its mode even where nothing changes."""
+    if layer.visible != is_visible:
+        layer.visible = is_visible
+
+
 def _make_visible(*layers: Any) -> None:
-    """Show hidden layers; setting `visible` on others would reset their mode."""
     for layer in layers:
-        if layer is not None and not layer.visible:
-            layer.visible = True
+        if layer is not None:
+            set_visible(layer, True)
 
 
 def _show_together(image: Image, layers: list[Any]) -> None:
@@ -322,7 +327,7 @@ class SideBySide:
         self._grid = grid.stride, grid.shape, grid.spacing
         self._camera = camera_of(viewer).center, camera_of(viewer).zoom
         for layer in viewer.layers:
-            layer.visible = layer in layers
+            set_visible(layer, layer in layers)
         for layer in layers:
             layer.opacity = 1.0
             layer.name_overlay.font_size = _FONT_SIZE
@@ -352,7 +357,7 @@ class SideBySide:
         for layer, visible, opacity in self._before:
             if layer in self._viewer.layers:
                 is_replaced = isinstance(layer, Labels) and image_id_of(layer) in relabelled
-                layer.visible = visible and (is_strokes(layer) or not is_replaced)
+                set_visible(layer, visible and (is_strokes(layer) or not is_replaced))
                 layer.opacity = opacity
                 layer.name_overlay.visible = False
         self._before = []
