@@ -254,6 +254,7 @@ class CompareWidget(DockBase):
         if chosen is None:
             return
         if not self._side.is_on:
+            self.scoring.hide_errors()
             for layer in layers.layers():
                 set_visible(layer, layer == chosen)
         self._viewer.layers.selection.select_only(chosen)

@@ -25,6 +25,7 @@ from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import image_folder, pixels_of, place, world_affine
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import selection_kept, set_visible
+from napari_saf._gui.napari_workarounds import grid_of
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem
@@ -163,6 +164,10 @@ class TruthSection(QWidget):
                 lambda saved: self._panel.show_outcome(f"saved {named(saved)}"),
             )
 
+    def hide_errors(self) -> None:
+        if self._layer in self._viewer.layers:
+            set_visible(self._layer, False)
+
     def release(self) -> None:
         self.score = self._layer = None
 
@@ -189,6 +194,7 @@ class TruthSection(QWidget):
     def _show_layer(self, job: ScoreJob, scores: Score) -> None:
         """Show the errors as a layer, replacing an earlier one, and hide the scored layers."""
         layers, labels = self._viewer.layers, job.labels
+        grid_of(self._viewer).enabled = False  # the errors lie over the image
         errors = scores.errors.reshape(pixels_of(labels).shape)
         with selection_kept(self._viewer):
             if self._layer in layers:
@@ -205,7 +211,7 @@ class TruthSection(QWidget):
             )
         for layer in layers:  # their colours would mix with those of the errors
             if isinstance(layer, Labels) and layer != self._layer:
-                layer.visible = False
+                set_visible(layer, False)
 
     def _on_changed(self, *changed: object) -> None:
         """Clear the scores of an earlier choice."""
