@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tifffile
-from gui_cases import apply_to, blocks, lock, recover, share_texts
+from gui_cases import TIMEOUT, apply_to, blocks, lock, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -18,6 +18,7 @@ from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.session import workspace
 from napari_saf.features import Scaling
 from napari_saf.project import _autosave
 
@@ -334,10 +335,14 @@ def test_missing_images_are_looked_for_in_a_folder_or_shown_by_a_person(
     assert len(second.layers) == 1
 
 
-def test_strokes_do_not_land_on_a_changed_image_unasked(dock, scribbles, save, load, folder):
+def test_strokes_do_not_land_on_a_changed_image_unasked(
+    dock, scribbles, save, load, folder, qtbot, monkeypatch
+):
     before = paint(scribbles, c1=4, c2=24)
     save(dock)
     tifffile.imwrite(folder / "0.tif", 255 - blocks(SIDE), photometric="rgb")
+    monkeypatch.setattr(workspace, "SOON", 50)
+    monkeypatch.setattr(workspace, "AUTOSAVE_MILLISECONDS", 10**8)
     second, other = load()
     assert "1 image is changed" in other.status.text
     assert not [layer for layer in second.layers if is_strokes(layer)]
@@ -348,6 +353,7 @@ def test_strokes_do_not_land_on_a_changed_image_unasked(dock, scribbles, save, l
     other.buttons["use_as_it_is"].click()
     other.images.go_to(entry)
     np.testing.assert_array_equal(strokes_on(second).data, before)
+    qtbot.waitUntil(lambda: "not saved" in other.name.text(), timeout=TIMEOUT)
 
 
 def test_a_project_from_elsewhere_may_not_name_files_anywhere(
