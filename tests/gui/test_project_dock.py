@@ -244,7 +244,12 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     model, dock, scribbles, save, tmp_path, settle
 ):
     """Each image shows two of four classes; all four are found on the third one."""
+    assert not dock.buttons["export_all"].isEnabled()
+    dock.label_all()
+    settle(dock)
+    assert dock.status.is_error and "two classes" in dock.status.text
     paint(scribbles, c1=4, c2=24)
+    assert not dock.status.is_error and not dock.buttons["export_all"].isEnabled()
     dock.images.go_to_next()
     paint(scribbles, c3=4, c4b=4)
     dock.label_all()
@@ -268,6 +273,7 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     settle(dock)
     assert "2.tif: corrected by hand" in dock.status.text
     assert result_on(model).data[0, 0] == 7
+    assert dock.buttons["export_all"].isEnabled()
     dock.export_to(tmp_path / "out")
     settle(dock)
     assert stages(dock) == ["exported"] * 3 and "exported to out" in dock.status.text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import napari
-from napari.layers import Image, Layer
+from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
@@ -53,10 +53,12 @@ class ProjectSession(QObject):
 
     Images opened in napari are added to the model, except large ones without a file. The layers of
     an image are stored when another one is shown, and restored with it. Signals: `changed` of the
-    model, `shown` of an image with its strokes or None, `noted` of a note on removed layers.
+    model, `painted` of a Labels layer, `shown` of an image with its strokes or None, `noted` of a
+    note on removed layers.
     """
 
     changed = Signal()
+    painted = Signal()
     shown = Signal(object, object)
     noted = Signal(str)
 
@@ -69,7 +71,7 @@ class ProjectSession(QObject):
         events.inserted.connect(self._on_inserted)
         events.removing.connect(self._on_removing)
         for layer in viewer.layers:
-            watch(layer)
+            self._watch(layer)
             self._join(layer)
 
     def release(self) -> None:
@@ -94,6 +96,11 @@ class ProjectSession(QObject):
             return "exported"
         kinds = self._kinds(entry)
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
+
+    def has_labels(self, entry: ImageEntry) -> bool:
+        """Return whether an image has labels to export, which may be empty."""
+        is_shown = not all(map(is_strokes, self._labels(entry)))
+        return is_shown or any(layer.kind == "labels" for layer in entry.layers)
 
     def _kinds(self, entry: ImageEntry) -> set[str]:
         shown = [layer for layer in self._labels(entry) if layer.data.any()]
@@ -270,8 +277,16 @@ class ProjectSession(QObject):
         finally:
             self._is_changing = was_changing
 
+    def _watch(self, layer: Any) -> None:
+        watch(layer)
+        if isinstance(layer, Labels):
+            layer.events.paint.connect(self._on_painted)
+
+    def _on_painted(self, event: Any) -> None:
+        self.painted.emit()
+
     def _on_inserted(self, event: Any) -> None:
-        watch(event.value)
+        self._watch(event.value)
         if not self._is_changing:
             self._join(event.value)
 
