@@ -28,8 +28,8 @@ NO_PIXELS = EncodedLabels.of(np.zeros(1, np.uint8))
 UNREADABLE = "gone"
 """Digest of an unreadable file; also stored in existing project files."""
 _REASONS = {
-    "missing": "is missing: press *Find …*, or search in a folder",
-    "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
+    "missing": 'is missing: press "Find …", or search in a folder',
+    "changed": 'has changed since strokes were painted on it: press "Use as it is" to keep them',
 }
 TRANSFORM = ("scale", "translate", "units", "axis_labels", "affine")
 """Fields of a `ProjectImage` with the placement of its pixels."""

@@ -158,7 +158,9 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
-    assert [float(row["covering"]) for row in read_table(tmp_path / "b.csv")] == measured
+    saved = read_table(tmp_path / "b.csv")
+    assert [float(row["covering"]) for row in saved] == measured
+    assert [row["name"] for row in saved] == ["Labels up to 2", "Labels up to 5"]
 
 
 def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, open_on, qtbot):

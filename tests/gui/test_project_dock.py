@@ -118,6 +118,9 @@ def test_images_are_listed_and_shown_one_after_the_other(model, dock, folder):
     model.open(str(folder / "1.tif"), plugin="napari")
     assert len(dock.session.model.entries) == 3
     assert dock.session.model.entries[1].layer is model.layers["1"]
+    shutil.copy(folder / "1.tif", folder / "by name.tif")
+    model.open(str(folder / "by name.tif"), plugin="napari")
+    assert dock.session.model.entries.pop().name == "by name.tif"  # as it is when it is added
     model.add_image(blocks(), name="made here")
     assert [entry.name for entry in dock.session.model.entries][3:] == ["made here"]
     model.layers.remove("made here")

@@ -118,6 +118,7 @@ class CompareWidget(DockBase):
             colors={n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)},
             channel_axis=job.options.channel_axis,
             title=layers.image.name,
+            names=[layers.names[result.variant] for result in outcome.comparison.results],
         )
         self.panel.begin_task(
             "saving",

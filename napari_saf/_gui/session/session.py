@@ -301,7 +301,8 @@ class ProjectSession(QObject):
         entry = next(same, None)
         if entry is None:
             reader = str(layer.source.reader_plugin or "")
-            entries.append(ImageEntry(layer.name, path, reader=reader, layer=layer))
+            name = layer.name if path is None else path.name
+            entries.append(ImageEntry(name, path, reader=reader, layer=layer))
         elif entry.layer is None and entry.state == "found":
             try:
                 self.model.check_content(entry)
