@@ -410,7 +410,7 @@ class Place:
 
 
 class LabelFinder(QObject):
-    """Brings a label into view if it is hidden or too small; Esc restores the camera.
+    """Brings a label into view if it is hidden or too small; Esc restores the camera, if it moved.
 
     Esc applies in the window of `dock`; `returned` is emitted after it.
     """
@@ -450,7 +450,10 @@ class LabelFinder(QObject):
         return search
 
     def go(self, layer: Labels, target: Place | None) -> None:
-        if target is None or target.is_in_sight or layer not in self._viewer.layers:
+        if target is None or layer not in self._viewer.layers:
+            return
+        self._escape.setEnabled(True)
+        if target.is_in_sight:
             return
         now = self._view()
         if now != self._after:  # the user has moved the camera since
@@ -461,13 +464,13 @@ class LabelFinder(QObject):
         if is_small:
             camera_of(self._viewer).zoom *= _GOOD_RADIUS / radius
         self._after = self._view()
-        self._escape.setEnabled(True)
 
     def go_back(self) -> None:
         camera, dims = camera_of(self._viewer), dims_of(self._viewer)
-        point, camera.center, camera.zoom = self._before
-        if len(point) == dims.ndim:
-            dims.point = point
+        if self._before:  # else the label was in sight
+            point, camera.center, camera.zoom = self._before
+            if len(point) == dims.ndim:
+                dims.point = point
         self._before = self._after = ()
         self._escape.setEnabled(False)
         self.returned.emit()
