@@ -244,7 +244,7 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, save, lo
 
 
 def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
-    model, dock, scribbles, save, tmp_path, settle
+    model, dock, scribbles, save, load, tmp_path, settle, qtbot
 ):
     """Each image shows two of four classes; all four are found on the third one."""
     assert not dock.buttons["export_all"].isEnabled()
@@ -282,6 +282,17 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     assert stages(dock) == ["exported"] * 3 and "exported to out" in dock.status.text
     mask = saf.read_mask(tmp_path / "out" / "2.labels.tif")
     assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2, 3, 4, 7}
+    # what is painted afterwards is not exported, nor is it after the next start
+    dock.images.go_to_next()
+    dock.images.go_to_previous()
+    assert stages(dock) == ["exported"] * 3
+    result_on(model).visible = True
+    result_on(model).data_setitem((np.array([0]), np.array([1])), 7)
+    qtbot.waitUntil(lambda: dock.images.table.model().index(2, 1).data() == "labelled")
+    project = save(dock)
+    assert [image.stage for image in project.images] == ["exported", "exported", "labelled"]
+    assert len(project.images[2].results) == 1
+    assert stages(load()[1]) == ["exported", "exported", "labelled"]
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):

@@ -26,7 +26,7 @@ from napari_saf._gui.session.workspace import PROJECT, PROJECT_FILTER, with_suff
 from napari_saf.errors import SafError, counted
 from napari_saf.methods import stroke_choices
 from napari_saf.pipeline import Pipeline
-from napari_saf.project import FileReference, FoundFile, Project, ProjectImage, ProjectLayer
+from napari_saf.project import FoundFile, Project, ProjectImage, ProjectLayer
 
 _WIDTH = 380
 """Minimal width in pixels at which the tabs of all docks fit in one row."""
@@ -215,6 +215,7 @@ class ProjectWidget(DockBase):
         self.name.setText(text)
 
     def _on_autosaved(self, is_unsaved: bool) -> None:
+        self.images.refresh_soon()
         if is_unsaved:
             self.name.setText(f"{self.file.name}: not saved")
 
@@ -276,7 +277,7 @@ class ProjectWidget(DockBase):
         self.panel.begin_task("reading the images", begin, show, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
-        """Handle progress (text, fraction), a recipe with its name, or new labels of an entry."""
+        """Handle progress (text, fraction), a recipe with its name, new labels, or an export."""
         key, value = step
         if isinstance(value, Pipeline):
             self.model.recipes[key] = value
@@ -284,8 +285,8 @@ class ProjectWidget(DockBase):
             with self.panel.showing_errors():
                 self.session.replace_layer(key, value)
             self.images.refresh_soon()
-        elif isinstance(value, FileReference):
-            self.model.add_results(key, [value])
+        elif isinstance(value, tuple):
+            self.model.add_results(key, [value[0]], value[1])
         else:
             self.panel.show_task((value, key))
 

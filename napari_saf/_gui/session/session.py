@@ -37,12 +37,15 @@ from napari_saf._gui.session.layers import (
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.project import (
     DockValues,
+    FileReference,
     ImageEntry,
     ProjectLayer,
     ProjectModel,
     ProjectState,
     Stage,
     checksum,
+    encoded_pixels,
+    layers_digest,
 )
 
 _REMOVED = "{}: was removed; its strokes and labels stay in the project until you remove them, too"
@@ -92,10 +95,21 @@ class ProjectSession(QObject):
 
     def stage(self, entry: ImageEntry) -> Stage:
         """Return the stage of the work on an image."""
-        if entry.results:
+        if entry.results and entry.exported in ("", self._digest(entry)):
             return "exported"
         kinds = self._kinds(entry)
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
+
+    def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
+        self.model.add_results(entry, written, self._digest(entry))
+
+    def _digest(self, entry: ImageEntry) -> str:
+        pixels = [(layer.kind, layer.pixels) for layer in entry.layers]
+        for layer in self._labels(entry):
+            shown = encoded_pixels(str(layer.unique_id), layer.data, self.model.encodings)
+            if shown is not None:
+                pixels.append(("strokes" if is_strokes(layer) else "labels", shown))
+        return layers_digest(pixels)
 
     def has_labels(self, entry: ImageEntry) -> bool:
         """Return whether an image has labels to export, which may be empty."""
