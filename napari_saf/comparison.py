@@ -591,6 +591,7 @@ def save_comparison(
     colors: Mapping[int, Sequence[float]] | None = None,
     channel_axis: int | None = None,
     title: str = "",
+    names: Sequence[str] | None = None,
 ) -> Path:
     """Save a comparison as a figure or as a table, by the suffix.
 
@@ -613,6 +614,8 @@ def save_comparison(
         Axis of the channels of the image. None: a last axis beyond those of the labels.
     title : str
         Text above the image.
+    names : sequence of str, optional
+        Name of each result. None: from their variants.
 
     Raises
     ------
@@ -635,6 +638,8 @@ def save_comparison(
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
     if suffix == ".csv":
+        if names is not None:
+            rows = [dataclasses.replace(row, name=x) for row, x in zip(rows, names, strict=True)]
         import pandas  # takes half a second to load
 
         table = pandas.DataFrame(map(dataclasses.asdict, rows))
@@ -650,7 +655,7 @@ def save_comparison(
         label_map = io.map_labels(regions)
         note = counted(label_map.n_columns, "region")
         inputs.append(Panel("truth", note, io.color_labels(io.thinned(regions[middle]), label_map)))
-    results = result_panels(comparison, rows, pixels, paint, colors)
+    results = result_panels(comparison, rows, pixels, paint, colors, names)
     _draw(target, inputs, results, lay_out([result.variant for result in comparison.results]))
     return target
 
@@ -661,6 +666,7 @@ def result_panels(
     pixels: NDArray[np.uint8],
     paint: str = "mean",
     colors: Mapping[int, Sequence[float]] | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Panel]:
     """Return a panel per result; stacks show their middle plane, as in `pixels`."""
     if paint not in ("mean", "palette"):
@@ -679,7 +685,8 @@ def result_panels(
         # Labels absent from a plane take their mean colour over the other planes.
         overall = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
         tables = [mean.fillna(overall).to_numpy().astype(np.uint8) for mean in means]
-    panels, names = [], short_names([result.variant for result in results])
+    panels = []
+    names = short_names([result.variant for result in results]) if names is None else names
     for k, (row, table) in enumerate(zip(rows, tables, strict=True)):
         note = counted(row.n_labels, "label")
         if not math.isnan(row.covering):

@@ -310,7 +310,10 @@ class Problem:
         arrays = [channels_last(image, image_options.channel_axis)[0] for image in images]
         counts = [array.shape[-1] for array in arrays]
         if len(set(counts)) > 1:
-            raise InvalidInput(f"images: expected one number of channels, got {counts}")
+            listed = " and ".join(map(str, sorted(set(counts))))
+            raise InvalidInput(
+                f"images: expected all in grey or all in colour, got images of {listed} channels"
+            )
         inside = [
             finite_mask(image, array, mask, image_options.channel_axis)
             for image, array, mask in zip(images, arrays, masks, strict=True)

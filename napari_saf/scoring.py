@@ -28,6 +28,8 @@ ERROR_COLORS = {
 }
 """Colours of the labels of `Score.errors`."""
 _NO_CLASS = "no class"
+_LEAST_GAIN = 0.1
+"""Gain of accuracy by other numbers above which those of the labels hardly are classes."""
 _MOST_REGIONS = 2
 """Regions per label above which labels are hardly numbers of objects."""
 _MOST_NUMBERED = 12
@@ -47,7 +49,7 @@ class Score:
     errors : array of uint8 of the shape of the labels
         1 missed, 2 false, 3 wrong class or track, 4 right, 0 background.
     notes : tuple of str
-        What suggests that labels are not numbers of objects.
+        What suggests that labels are not numbers of objects, or not those of the classes.
 
     Examples
     --------
@@ -133,7 +135,7 @@ def score(
         errors = metrics.error_image(mask, reference)
         if ignore is not None:
             errors[reference == ignore] = 0
-        return Score(kind, (pixels,), errors)
+        return Score(kind, (pixels,), errors, _notes_on_numbers(pixels))
     if kind == "tracks":
         tracks = metrics.score_tracks(mask, reference, parents, true_parents)
         return Score(kind, (tracks,), _track_errors(mask, reference, tracks))
@@ -153,6 +155,18 @@ def score(
     errors = metrics.object_error_image(mask, reference, objects.matches, is_right)
     matched = (metrics.score_classes(*zip(*pairs, strict=True)),) if pairs else ()
     return Score(kind, (objects, *matched), errors)
+
+
+def _notes_on_numbers(score: PixelScore) -> tuple[str, ...]:
+    """Return a note if the numbers of the labels look arbitrary: others agree far better."""
+    from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
+
+    confusion = score.confusion
+    matched = confusion[linear_sum_assignment(confusion, maximize=True)].sum() / confusion.sum()
+    if matched - score.accuracy < _LEAST_GAIN:
+        return ()
+    form = f"with matched numbers the accuracy would be {matched:.3f}"
+    return (f"labels are compared by number: {form}",)
 
 
 def _note_on_regions(name: str, labels: NDArray[np.integer]) -> str:

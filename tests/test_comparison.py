@@ -183,6 +183,10 @@ def test_pictures_and_tables_are_saved(found, tmp_path):
         read = list(csv.DictReader(file))
     assert [row["name"] for row in read] == [row.name for row in rows]
     assert [float(row["covering"]) for row in read] == [row.covering for row in rows]
+    names = [f"result {k}" for k in range(len(rows))]
+    for file in ("b.csv", "b.svg"):
+        path = saf.save_comparison(tmp_path / file, found, picture(), names=names)
+        assert all(name in path.read_text(encoding="utf-8") for name in names)
     for bad in ("a.docx", "a"):
         with pytest.raises(saf.InvalidInput, match="svg"):
             saf.save_comparison(tmp_path / bad, found, picture())

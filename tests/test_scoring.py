@@ -37,6 +37,17 @@ def test_pixels_that_do_not_count_are_not_wrong():
     assert not score.errors[TRUTH == 0].any() and values_of(score)["accuracy"] == 0.5
 
 
+def test_numbers_that_mean_other_classes_are_told():
+    renumbered = np.array([2, 0, 1])[TRUTH]
+    (note,) = saf.score(renumbered, TRUTH).notes
+    assert "1.000" in note and values_of(saf.score(renumbered, TRUTH))["accuracy"] < 0.3
+    (note,) = saf.score(renumbered, TRUTH, ignore=2).notes
+    assert "1.000" in note
+    flaw = TRUTH.copy()
+    flaw[0] = 2
+    assert not saf.score(flaw, TRUTH).notes
+
+
 def test_a_volume_and_each_kind_have_a_figure(tmp_path):
     volume = np.stack([TRUTH, TRUTH])
     for kind in ("pixels", "objects", "classes"):

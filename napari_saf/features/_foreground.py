@@ -10,6 +10,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.ndimage import uniform_filter
+from skimage import color
+from skimage.color.colorconv import xyz_from_rgb
 
 from napari_saf.arrays import Array, Bools, Floats, Mask, all_finite
 from napari_saf.features._extractors import (
@@ -45,6 +47,8 @@ _SIDE, _THIN, _MOST_LOST = 256, 5, 0.12
 writing, at most .04 for stained nuclei."""
 _MOST_IMAGES = 4
 """Most images used for the detection."""
+_N_LEVELS, _BEYOND_RGB = 29, 0.02
+"""Levels of a bright ground that are tried, and tolerance of linear RGB beyond 1."""
 _N_MEANS = 2
 """Iterations of the one-sided mean of the background."""
 
@@ -135,6 +139,19 @@ def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Ima
     return level
 
 
+def _lightest(colour: Floats) -> float:
+    """Return the largest lightness of a bright ground, 1 for white, at which colours are in RGB."""
+    if colour.shape[1] != 3:
+        return 1.0
+    levels = np.linspace(1, _BRIGHTEST, _N_LEVELS)
+    lab = colour + np.pad(levels[:, None], ((0, 0), (0, 2)))[:, None]
+    lab[..., 0] = np.maximum(lab[..., 0], 0)
+    lab[..., 2] = np.minimum(lab[..., 2], 2 * (lab[..., 0] + 0.16) / 1.16)  # Z is at least 0
+    linear = color.lab2xyz(100 * lab) @ np.linalg.inv(xyz_from_rgb).T
+    is_in_rgb = linear.max(axis=(1, 2)) <= 1 + _BEYOND_RGB
+    return float(levels[int(is_in_rgb.argmax())] if is_in_rgb.any() else _BRIGHTEST)
+
+
 @dataclasses.dataclass(frozen=True)
 class Foreground(AbstractColourFirst):
     """Log brightness relative to the background, a one-sided mean, and to local means."""
@@ -188,8 +205,14 @@ class Foreground(AbstractColourFirst):
         return np.concatenate([colour, contrasts], axis=-1).astype(np.float32)
 
     def colours(self, points: Floats) -> Floats | None:
+        """Return RGB colours (n_points, 3) in [0, 1].
+
+        The features do not hold the level of the ground: a dark one is taken as black, a bright one
+        as white, or as light as the colours of all points can be in RGB.
+        """
         colour = points[:, : -self._N_OTHERS].astype(float)
-        colour[:, : 1 if colour.shape[1] == 3 else None] += self.ground != "dark"
+        if self.ground != "dark":
+            colour[:, : 1 if colour.shape[1] == 3 else None] += _lightest(colour)
         rgb = (Lab() if colour.shape[1] == 3 else Intensity()).colours(colour)
         if rgb is None:
             return None

@@ -77,7 +77,7 @@ def score_tracks(
 
     Parameters
     ----------
-    labels, truth : array of int of the same shape (n_frames, ...)
+    labels, truth : array of int of the same shape (n_frames, rows, columns) or more axes
         Number of the track at each pixel, 0 for none; numbers need not agree.
     parents, true_parents : mapping of int to int, optional
         Parent track by daughter track, for divisions.
@@ -89,8 +89,8 @@ def score_tracks(
     Raises
     ------
     InvalidInput
-        If shapes differ, there is only one frame or no true track, or a parent does not end before
-        its daughter begins.
+        If shapes differ or have no axis of frames, there is only one frame or no true track, or a
+        parent does not end before its daughter begins.
     SafError
         If py-ctcmetrics is missing.
 
@@ -109,7 +109,12 @@ def score_tracks(
     0.5
     """
     mask, reference = check_pair(labels, truth)
-    if mask.ndim < 2 or len(mask) < 2 or not reference.any():
+    if mask.ndim < 3:
+        raise InvalidInput(
+            "tracks: expected frames along the first axis, of rows and columns, "
+            f"got the shape {mask.shape}"
+        )
+    if len(mask) < 2 or not reference.any():
         raise InvalidInput("truth: expected tracks in two or more frames")
     try:
         graphs: Any = importlib.import_module("ctc_metrics.utils.representations")

@@ -36,6 +36,7 @@ from napari_saf.project._model import (
     ProjectState,
     Transform,
     checksum,
+    encoded_pixels,
 )
 from napari_saf.project._project import (
     EncodedLabels,
@@ -44,4 +45,5 @@ from napari_saf.project._project import (
     ProjectLayer,
     Stage,
     fit_jointly,
+    layers_digest,
 )

@@ -118,6 +118,7 @@ class _ImageEntry(storage.FileModel):
     units: list[storage.Text] = Field(default_factory=list)
     axis_labels: list[storage.Text] = Field(default_factory=list)
     affine: list[list[float]] = Field(default_factory=list)
+    exported: str = ""
 
 
 class _ProjectFile(storage.VersionedModel):
@@ -335,6 +336,7 @@ def _from_bytes(content: bytes, home: Path) -> Project:
             tuple(image.units),
             tuple(image.axis_labels),
             _affine(image.affine, "images"),
+            image.exported,
         )
         for image in main.images
     )

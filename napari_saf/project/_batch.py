@@ -39,6 +39,7 @@ from napari_saf.project._project import (
     ProjectImage,
     ProjectLayer,
     fit_jointly,
+    layers_digest,
 )
 from napari_saf.storage import make_folder
 
@@ -225,7 +226,8 @@ def export_all(
             if path.exists() and written.get(path) != content_digest(path):
                 raise InvalidInput(f"{name} is there already, choose another folder")
             lost = _save_mask(path, layer, task.image, project.recipes)
-            report((task.entry, FileReference.of(path)))
+            exported = layers_digest((one.kind, one.pixels) for one in task.image.layers)
+            report((task.entry, (FileReference.of(path), exported)))
             left_out |= dict.fromkeys(lost)
             n_done += 1
         except SafError as error:

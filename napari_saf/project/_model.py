@@ -28,8 +28,8 @@ NO_PIXELS = EncodedLabels.of(np.zeros(1, np.uint8))
 UNREADABLE = "gone"
 """Digest of an unreadable file; also stored in existing project files."""
 _REASONS = {
-    "missing": "is missing: press *Find …*, or search in a folder",
-    "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
+    "missing": 'is missing: press "Find …", or search in a folder',
+    "changed": 'has changed since strokes were painted on it: press "Use as it is" to keep them',
 }
 TRANSFORM = ("scale", "translate", "units", "axis_labels", "affine")
 """Fields of a `ProjectImage` with the placement of its pixels."""
@@ -56,6 +56,8 @@ class ImageEntry:
         Strokes and labels that are not on screen.
     results : tuple of FileReference
         Exported masks and tables.
+    exported : str
+        Digest of the layers as they were exported; empty if unknown.
     stores : list of Path
         Folders of labels of a large image.
     reader : str
@@ -79,6 +81,7 @@ class ImageEntry:
     path: Path | None = None
     layers: tuple[ProjectLayer, ...] = ()
     results: tuple[FileReference, ...] = ()
+    exported: str = ""
     stores: list[Path] = dataclasses.field(default_factory=list)
     reader: str = ""
     transform: Transform = dataclasses.field(default_factory=dict)
@@ -101,6 +104,19 @@ class ImageEntry:
             raise InvalidInput(f"{self.name} {_REASONS[self.state]}")
 
 
+def encoded_pixels(
+    layer_id: str, data: NDArray[Any], encodings: EncodingCache
+) -> EncodedLabels | None:
+    """Return the encoded pixels of a layer; None if a project cannot store them."""
+    key, cached = checksum(data), encodings.get(layer_id)
+    if cached is None or cached[0] != key or cached[1].shape != data.shape:
+        try:
+            cached = encodings[layer_id] = (key, EncodedLabels.of(data))
+        except InvalidInput:
+            return None
+    return cached[1]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LayerState:
     """Snapshot of a label layer: a `ProjectLayer` whose pixels are encoded later.
@@ -121,14 +137,10 @@ class LayerState:
 
         None if labels are negative, or above the maximum of a project file.
         """
-        key = checksum(self.data)
-        cached = encodings.get(self.id)
-        if cached is None or cached[0] != key or cached[1].shape != self.data.shape:
-            try:
-                cached = encodings[self.id] = (key, EncodedLabels.of(self.data))
-            except InvalidInput:
-                return None
-        pixels, n_colors = cached[1], len(self.colors) - 1
+        pixels = encoded_pixels(self.id, self.data, encodings)
+        if pixels is None:
+            return None
+        n_colors = len(self.colors) - 1
         names = {label: painted.name for label, painted in self.layer.classes.items()}
         present = [label for label in pixels.labels().tolist() if label <= n_colors]
         classes = {}
@@ -147,6 +159,7 @@ class _ImageState:
     stored: Sequence[ProjectLayer]
     shown: Sequence[LayerState]
     results: tuple[FileReference, ...]
+    exported: str
     stores: Sequence[Path]
     transform: Transform
 
@@ -183,8 +196,9 @@ class ProjectState:
             results = [file for file in image.results if file.path not in stores]
             results += [reference_to(store, self.digests) for store in stores]
             file = _reference(entry, target, self.digests)
-            reader, transform = entry.reader, image.transform
-            images.append(ProjectImage(file, layers, tuple(results), reader, **transform))
+            reader, transform = entry.reader, dict[str, Any](image.transform)
+            stored = file, layers, tuple(results), reader
+            images.append(ProjectImage(*stored, exported=image.exported, **transform))
         in_use, applied = recipes.in_use()
         files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
         files = files or dict(self.dictionary_files)
@@ -280,7 +294,8 @@ class ProjectModel:
         self.entries = []
         for image, location, folders in zip(project.images, files, stores, strict=True):
             path = location.path or image.file.path
-            entry = ImageEntry(path.name, path, image.layers, image.results, folders, image.reader)
+            stored = image.layers, image.results, image.exported
+            entry = ImageEntry(path.name, path, *stored, folders, image.reader)
             entry.transform = {name: getattr(image, name) for name in TRANSFORM}
             entry.file, entry.state = dataclasses.replace(image.file, path=path), location.state
             self.entries.append(entry)
@@ -337,7 +352,11 @@ class ProjectModel:
         hidden = (dataclasses.replace(x, is_visible=x.kind == "strokes") for x in layers)
         entry.layers = (*hidden, made)
 
-    def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
+    def add_results(
+        self, entry: ImageEntry, written: Sequence[FileReference], exported: str
+    ) -> None:
+        """Add exported files; `exported` is the digest of the layers of the image."""
+        entry.exported = exported
         files = {file.path: file for file in (*entry.results, *written)}
         entry.results = tuple(files.values())
         self.on_changed()
@@ -367,8 +386,8 @@ class ProjectModel:
         images = []
         for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
             all_stores = [*entry.stores, *stores]
-            state = _ImageState(entry, entry.layers, layers, entry.results, all_stores, transform)
-            images.append(state)
+            results = entry.results, entry.exported
+            images.append(_ImageState(entry, entry.layers, layers, *results, all_stores, transform))
         return ProjectState(
             images,
             current,

@@ -186,6 +186,17 @@ class ProjectLayer:
     affine: Affine = ()
 
 
+def layers_digest(layers: Iterable[tuple[LayerKind, EncodedLabels]]) -> str:
+    """Return a hash of the kinds and pixels of layers in any order; empty layers do not count."""
+    runs = [(kind, *pixels._runs()) for kind, pixels in layers]
+    sums = [
+        f"{kind} {zlib.crc32(values.tobytes(), zlib.crc32(lengths.tobytes())):08x}"
+        for kind, lengths, values in runs
+        if values.any()
+    ]
+    return ", ".join(sorted(sums))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ProjectImage:
     """An image of a project: its file, layers and exported results.
@@ -205,6 +216,8 @@ class ProjectImage:
         Unit and name of each axis; () if unknown.
     affine : tuple of tuple of float
         As that of a `ProjectLayer`.
+    exported : str
+        Digest of the layers as they were exported; empty if unknown.
 
     Examples
     --------
@@ -222,11 +235,13 @@ class ProjectImage:
     units: tuple[str, ...] = ()
     axis_labels: tuple[str, ...] = ()
     affine: Affine = ()
+    exported: str = ""
 
     @property
     def stage(self) -> Stage:
         """Progress of the work on the image."""
-        if self.results:
+        layers = [(layer.kind, layer.pixels) for layer in self.layers]
+        if self.results and self.exported in ("", layers_digest(layers)):
             return "exported"
         if any(layer.kind == "labels" for layer in self.layers):
             return "labelled"

@@ -128,6 +128,17 @@ def test_the_ground_is_evened_out_and_has_its_colour(ground):
         np.testing.assert_allclose(foreground.colours(points), 0 if is_dark else 1, atol=0.1)
 
 
+def test_colours_of_things_on_a_bright_ground_that_is_not_white():
+    ground, thing = [0.8, 0.52, 0.1], [0.4, 0.22, 0.05]
+    image = np.broadcast_to(np.float32(ground), (96, 96, 3)).copy()
+    image[40:56, 40:56] = thing
+    foreground = FEATURES["foreground"]("bright")
+    points = foreground.features(image)[[4, 48], [4, 48]]
+    np.testing.assert_allclose(foreground.colours(points), [ground, thing], atol=0.2)
+    hues = [values / values.sum() for values in foreground.colours(points)]
+    np.testing.assert_allclose(hues, [x / np.sum(x) for x in (ground, thing)], atol=0.05)
+
+
 def patterns_of(image, **options):
     """Return the shares of local binary patterns, without colour and deviation."""
     return FEATURES["patterns"]().features(image, **options)[..., image.shape[-1] : -1] ** 2

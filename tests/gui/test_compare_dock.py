@@ -124,6 +124,21 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     measured = [saf.metrics.segmentation_covering(one.data, truth) for one in results(viewer)]
     assert column(compare, "Covering") == [f"{value:.3f}" for value in measured]
     assert measured[0] != measured[1]
+    # a score ends the grid, and is hidden by the next choice of a result
+    click(compare.scoring.button)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
+    errors, side_by_side = viewer.layers[-1], button(compare, "Side by side")
+    shown = [layer.name for layer in viewer.layers if layer.visible]
+    assert shown == ["blocks", errors.name]
+    assert not viewer.canvas.grid.enabled and not side_by_side.isChecked()
+    changes = []  # napari updates all layers for each
+    viewer.layers["blocks"].events.visible.connect(changes.append)
+    click(side_by_side)
+    assert not errors.visible and all(layer.visible for layer in results(viewer))
+    click(side_by_side)
+    assert [layer.name for layer in viewer.layers if layer.visible] == shown and not changes
+    compare.table.choose(0)
+    assert not errors.visible and [x.visible for x in results(viewer)] == [True, False]
     # numbers are sorted as numbers, and a row still means its result
     compare.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
     assert column(compare, "Covering") == [f"{v:.3f}" for v in sorted(measured, reverse=True)]
@@ -143,7 +158,9 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
-    assert [float(row["covering"]) for row in read_table(tmp_path / "b.csv")] == measured
+    saved = read_table(tmp_path / "b.csv")
+    assert [float(row["covering"]) for row in saved] == measured
+    assert [row["name"] for row in saved] == ["Labels up to 2", "Labels up to 5"]
 
 
 def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, open_on, qtbot):

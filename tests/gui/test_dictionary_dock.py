@@ -272,6 +272,9 @@ def test_applying_shows_what_python_computes_one_layer_at_a_time(
         kind = button.text().lower()
         visible = {name for name, layer in layers.items() if layer.visible}
         assert visible == {kind} & set(layers)
+        assert [b for b in full.results.kinds.values() if b.isChecked()] == [button]
+    full.results.reconstruction.setCurrentIndex(1)
+    assert "again" in full.status.text
 
 
 def test_stop_and_an_image_that_is_removed_end_an_application(full, model, apply, qtbot, settle):
@@ -288,10 +291,14 @@ def test_stop_and_an_image_that_is_removed_end_an_application(full, model, apply
     assert not named(model, "labels") and not full.status.is_error
 
 
-def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, settle):
+def test_comparing_tells_which_dictionary_is_closer(full, model, apply, click, qtbot, settle):
+    apply(full)
     click(full, 0)
+    settle(full)
+    full.panel.note("of all atoms")
     qtbot.mouseClick(full.atoms.drop, LEFT)
     settle(full)
+    assert not full.status.text
     assert full.results.other.value.dictionary.n_atoms == full.current.dictionary.n_atoms + 1
     full.compare()
     settle(full)
@@ -300,6 +307,7 @@ def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, s
         for dictionary in (full.current.dictionary, full.results.other.value.dictionary)
     ]
     (layer,) = named(model, "compared")
+    assert not any(button.isChecked() for button in full.results.kinds.values())
     errors = [np.abs(each.difference) for each in expected]
     np.testing.assert_allclose(layer.data, errors[1] - errors[0], atol=1e-5)
     for each in expected:

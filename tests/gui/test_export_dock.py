@@ -125,6 +125,9 @@ def test_what_was_exported_is_so_in_the_project(done, settle, monkeypatch):
     done.start()
     settle(done)
     assert session.stage(session.model.entries[0]) == "exported"
+    labels = done.workspace.viewer.layers[-1]
+    labels.data_setitem((np.array([0]), np.array([0])), 7)
+    assert session.stage(session.model.entries[0]) == "labelled"
     assert threads and threading.main_thread() not in threads
 
 

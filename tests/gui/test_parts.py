@@ -200,10 +200,14 @@ def find(finder, model, label):
     return before, (*camera.center, camera.zoom, *model.dims.point)
 
 
-def test_the_camera_moves_only_to_what_cannot_be_seen(finder, model):
+def test_the_camera_moves_only_to_what_cannot_be_seen(finder, model, qtbot):
     look(finder, model, (0, 0), (40, 40))
     before, after = find(finder, model, 1)  # a part of it is in sight
     assert after == before
+    with qtbot.waitSignal(finder.returned):  # Esc in the canvas, too
+        assert finder._escape.isEnabled()
+        finder.go_back()
+    assert find(finder, model, 1)[0] == before and finder._escape.isEnabled()
     look(finder, model, (0, 0), (199, 199))
     before, after = find(finder, model, 2)  # in sight, and too small
     assert after[1:3] == (150, 150) and after[3] > before[3]

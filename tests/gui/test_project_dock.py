@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tifffile
-from gui_cases import apply_to, blocks, lock, recover, share_texts
+from gui_cases import TIMEOUT, apply_to, blocks, lock, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -18,6 +18,7 @@ from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.session import workspace
 from napari_saf.features import Scaling
 from napari_saf.project import _autosave
 
@@ -117,6 +118,9 @@ def test_images_are_listed_and_shown_one_after_the_other(model, dock, folder):
     model.open(str(folder / "1.tif"), plugin="napari")
     assert len(dock.session.model.entries) == 3
     assert dock.session.model.entries[1].layer is model.layers["1"]
+    shutil.copy(folder / "1.tif", folder / "by name.tif")
+    model.open(str(folder / "by name.tif"), plugin="napari")
+    assert dock.session.model.entries.pop().name == "by name.tif"  # as it is when it is added
     model.add_image(blocks(), name="made here")
     assert [entry.name for entry in dock.session.model.entries][3:] == ["made here"]
     model.layers.remove("made here")
@@ -244,10 +248,15 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, save, lo
 
 
 def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
-    model, dock, scribbles, save, tmp_path, settle
+    model, dock, scribbles, save, load, tmp_path, settle, qtbot
 ):
     """Each image shows two of four classes; all four are found on the third one."""
+    assert not dock.buttons["export_all"].isEnabled()
+    dock.label_all()
+    settle(dock)
+    assert dock.status.is_error and "two classes" in dock.status.text
     paint(scribbles, c1=4, c2=24)
+    assert not dock.status.is_error and not dock.buttons["export_all"].isEnabled()
     dock.images.go_to_next()
     paint(scribbles, c3=4, c4b=4)
     dock.label_all()
@@ -271,11 +280,23 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     settle(dock)
     assert "2.tif: corrected by hand" in dock.status.text
     assert result_on(model).data[0, 0] == 7
+    assert dock.buttons["export_all"].isEnabled()
     dock.export_to(tmp_path / "out")
     settle(dock)
     assert stages(dock) == ["exported"] * 3 and "exported to out" in dock.status.text
     mask = saf.read_mask(tmp_path / "out" / "2.labels.tif")
     assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2, 3, 4, 7}
+    # what is painted afterwards is not exported, nor is it after the next start
+    dock.images.go_to_next()
+    dock.images.go_to_previous()
+    assert stages(dock) == ["exported"] * 3
+    result_on(model).visible = True
+    result_on(model).data_setitem((np.array([0]), np.array([1])), 7)
+    qtbot.waitUntil(lambda: dock.images.table.model().index(2, 1).data() == "labelled")
+    project = save(dock)
+    assert [image.stage for image in project.images] == ["exported", "exported", "labelled"]
+    assert len(project.images[2].results) == 1
+    assert stages(load()[1]) == ["exported", "exported", "labelled"]
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):
@@ -338,10 +359,14 @@ def test_missing_images_are_looked_for_in_a_folder_or_shown_by_a_person(
     assert len(second.layers) == 1
 
 
-def test_strokes_do_not_land_on_a_changed_image_unasked(dock, scribbles, save, load, folder):
+def test_strokes_do_not_land_on_a_changed_image_unasked(
+    dock, scribbles, save, load, folder, qtbot, monkeypatch
+):
     before = paint(scribbles, c1=4, c2=24)
     save(dock)
     tifffile.imwrite(folder / "0.tif", 255 - blocks(SIDE), photometric="rgb")
+    monkeypatch.setattr(workspace, "SOON", 50)
+    monkeypatch.setattr(workspace, "AUTOSAVE_MILLISECONDS", 10**8)
     second, other = load()
     assert "1 image is changed" in other.status.text
     assert not [layer for layer in second.layers if is_strokes(layer)]
@@ -352,6 +377,7 @@ def test_strokes_do_not_land_on_a_changed_image_unasked(dock, scribbles, save, l
     other.buttons["use_as_it_is"].click()
     other.images.go_to(entry)
     np.testing.assert_array_equal(strokes_on(second).data, before)
+    qtbot.waitUntil(lambda: "not saved" in other.name.text(), timeout=TIMEOUT)
 
 
 def test_a_project_from_elsewhere_may_not_name_files_anywhere(

@@ -7,7 +7,7 @@ from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QApplication, QLineEdit
 
-from napari_saf._gui.forms.controls import fill_color
+from napari_saf._gui.forms.controls import fill_colors
 from napari_saf._gui.layers.metadata import ARE_STROKES
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.prototypes.dock import PrototypesWidget
@@ -88,7 +88,9 @@ def test_a_row_shows_its_label_and_a_click_shows_where_it_is(
         assert row.share == 0.25
         np.testing.assert_allclose(row.color, layer.get_color(row.number), atol=1e-6)
         point = dock.source.state.prototypes[row.number][0]
-        np.testing.assert_array_equal(row.fills[0], fill_color(point, "intensity", None))
+        np.testing.assert_array_equal(
+            row.fills[0], fill_colors(point[None], "intensity", np.zeros((1, 3)))[0]
+        )
     layer.data_setitem((np.array([2]), np.array([2])), 4)  # a small region far from the large one
     settle(dock, PAINTED)
     click(dock, 4)

@@ -159,6 +159,7 @@ def test_errors_are_told_in_the_words_of_the_forms():
         "window: expected odd side lengths": "Scale: expected odd side lengths",
         "stopping.max_steps: expected at most 9": "Most steps: expected at most 9",
         "seeds: expected two or more classes": "Strokes: expected two or more classes",
+        "weights_file: choose a file": "Weights: choose a file",
         "/tmp/a: b.tif: damaged": "/tmp/a: b.tif: damaged",
         "not enough memory": "not enough memory",
     }

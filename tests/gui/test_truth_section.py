@@ -109,5 +109,8 @@ def test_what_does_not_fit_is_refused_in_words(model, layers, section):
         assert not section.button.isEnabled()
     section.labels.choose(labels)
     assert section.button.isEnabled()
+    section.kind.choose("tracks")  # rows are no frames
+    assert "frames" in section.table.why_not.text() and not section.button.isEnabled()
+    section.kind.choose("pixels")
     section.truth.choose(None)
     assert not section.button.isEnabled()

@@ -245,7 +245,7 @@ def test_strokes_whose_image_was_removed_wait_for_it(model, flat, keep, tmp_path
     session.noted.connect(notes.append)
     model.layers.remove("a")
     assert session.stage(session.model.entries[0]) == "taught"
-    assert notes[0].startswith("a: was removed")
+    assert notes[0].startswith("a.npy: was removed")
     strokes.data_setitem((np.array([5]), np.array([4])), 1)
     keep(flat)
     (image,) = saf.load_project(recovered(tmp_path)[0]).images

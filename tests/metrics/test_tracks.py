@@ -14,16 +14,16 @@ COSTS = np.array([5, 10, 1, 1, 1.5, 1])
 
 https://celltrackingchallenge.net/evaluation-methodology, after https://doi.org/10.1371/journal.pone.0144959.
 """
-TWO = np.array([[1, 1, 1, 0, 2, 2, 2, 0, 0]] * 3)
+TWO = np.array([[[1, 1, 1, 0, 2, 2, 2, 0, 0]]] * 3)
 """Two tracks in three frames: six objects, four links."""
-MOTHER = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0], [2, 2, 0, 3, 3, 0]])
+MOTHER = np.array([[[1, 1, 1, 1, 1, 0]], [[1, 1, 1, 1, 1, 0]], [[2, 2, 0, 3, 3, 0]]])
 """One track that divides."""
 PARENTS = {2: 1, 3: 1}
 
 
 def with_frame(frames, k, *values):
     changed = frames.copy()
-    changed[k] = values
+    changed[k, 0] = values
     return changed
 
 
@@ -72,9 +72,10 @@ def test_operations_are_counted_and_weighed(labels, parents, truth, true_parents
 @pytest.mark.parametrize(
     ("labels", "truth", "parents", "message"),
     [
-        (TWO, TWO[:, 1:], {}, "shape"),
+        (TWO, TWO[1:], {}, "shape"),
+        (TWO[:, 0], TWO[:, 0], {}, "frames along the first axis"),
         (TWO[:1], TWO[:1], {}, "two or more frames"),
-        (TWO, 0 * TWO, {}, "tracks"),
+        (TWO, 0 * TWO, {}, "expected tracks"),
         (TWO, TWO, {2: 1}, "does not end"),
         (TWO, TWO, {2: 7}, "does not end"),
     ],
@@ -86,8 +87,8 @@ def test_what_has_no_tracks_is_refused(labels, truth, parents, message):
 
 def test_errors_are_of_objects_and_of_tracks_that_go_on_with_another():
     labels = with_frame(TWO, 2, 2, 2, 2, 0, 1, 1, 1, 0, 6)
-    labels[0, :3] = 0
-    errors = saf.score(labels, TWO, "tracks").errors
+    labels[0, 0, :3] = 0
+    errors = saf.score(labels, TWO, "tracks").errors[:, 0]
     assert errors[0].tolist() == [1, 1, 1, 0, 4, 4, 4, 0, 0]
     assert errors[1].tolist() == [4, 4, 4, 0, 4, 4, 4, 0, 0]
     assert errors[2].tolist() == [3, 3, 3, 0, 3, 3, 3, 0, 2]

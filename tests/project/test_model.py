@@ -183,8 +183,8 @@ def test_only_masks_of_this_project_are_replaced(model, tmp_path):
         built, reports = state(model, labels).build(None), []
         tasks = image_tasks(model.entries, built, model.pixels_in_memory())
         n_done, notes = export_all(folder, tasks, built, reports.append, lambda: False)
-        written = [file for _, file in reports if isinstance(file, saf.FileReference)]
-        model.add_results(model.entries[0], written)
+        for file, exported in (value for _, value in reports if isinstance(value, tuple)):
+            model.add_results(model.entries[0], [file], exported)
         return n_done, notes
 
     (tmp_path / "a.labels.tif").write_bytes(b"precious")

@@ -18,7 +18,7 @@ from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.placement import image_folder
-from napari_saf._gui.layers.view import SideBySide
+from napari_saf._gui.layers.view import SideBySide, set_visible
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf.comparison import Compared, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
@@ -118,6 +118,7 @@ class CompareWidget(DockBase):
             colors={n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)},
             channel_axis=job.options.channel_axis,
             title=layers.image.name,
+            names=[layers.names[result.variant] for result in outcome.comparison.results],
         )
         self.panel.begin_task(
             "saving",
@@ -254,8 +255,9 @@ class CompareWidget(DockBase):
         if chosen is None:
             return
         if not self._side.is_on:
+            self.scoring.hide_errors()
             for layer in layers.layers():
-                layer.visible = layer == chosen
+                set_visible(layer, layer == chosen)
         self._viewer.layers.selection.select_only(chosen)
 
     def _on_grid_left(self, has_newer_labels: bool) -> None:

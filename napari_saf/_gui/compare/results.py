@@ -16,11 +16,11 @@ from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
-from napari_saf._gui.forms.controls import Swatch, fill_color
+from napari_saf._gui.forms.controls import Swatch, fill_colors
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.view import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, set_visible, visibility_of
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant, lay_out
 
 Shape = tuple[int, int]
@@ -73,10 +73,11 @@ class ComparisonLayers:
     def swatches(self, comparison: Comparison, number: int) -> list[Swatch]:
         """Return a swatch for each label of a result, extinct ones crossed out."""
         result, dead = comparison.results[number], set(comparison.dead(number).tolist())
-        swatches = []
+        swatches, features = [], result.variant.options.features
+        borders = np.array([self.color(label + 1) for label in range(comparison.n_numbers)])
+        fills = fill_colors(result.prototypes[: len(borders)], features, borders)
         for label in range(1, comparison.n_numbers + 1):
-            border = np.asarray(self.color(label))
-            fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
+            fill, border = fills[label - 1], borders[label - 1]
             share = result.sizes[label - 1] / result.labels.size
             text = f"label {label}: {100 * share:.1f} % of the pixels"
             text = f"label {label}: extinct here, present elsewhere" if label in dead else text
@@ -97,8 +98,7 @@ class ComparisonLayers:
 
     def hide(self) -> None:
         for layer in self.layers():
-            if layer.visible:  # hiding a hidden layer is slow, too
-                layer.visible = False
+            set_visible(layer, False)
 
     def renumber(self, result: Compared, n_numbers: int) -> None:
         """Renumber the labels of a result to the matched numbers, adding its layer if needed."""

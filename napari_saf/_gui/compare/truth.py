@@ -24,7 +24,8 @@ from napari_saf._gui.layers.live import colormap_of
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import image_folder, pixels_of, place, world_affine
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.view import selection_kept
+from napari_saf._gui.layers.view import selection_kept, set_visible
+from napari_saf._gui.napari_workarounds import grid_of
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem
@@ -84,7 +85,7 @@ class ScoreJob:
         return scores
 
 
-def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
+def why_no_score(labels: Labels | None, truth: Labels | None, kind: ScoreKind = "pixels") -> str:
     """Return the reason why labels cannot be scored against a truth; empty if they can."""
     if truth is None:
         return "choose a truth: a Labels layer"
@@ -95,6 +96,8 @@ def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
         return f"{labels.name} has the shape {shape}, {truth.name} {expected}"
     if not np.allclose(world_affine(labels), world_affine(truth)):
         return f"{labels.name} and {truth.name} differ in scale or position"
+    if kind == "tracks" and len(shape) < 3:
+        return f"tracks: expected frames along the first axis, {labels.name} has the shape {shape}"
     return ""
 
 
@@ -144,7 +147,7 @@ class TruthSection(QWidget):
 
     def start(self) -> None:
         labels, truth, kind = self.labels.layer, self.truth.layer, self.kind.value
-        if self._panel.is_busy or why_no_score(labels, truth):
+        if self._panel.is_busy or why_no_score(labels, truth, kind):
             return
         ignore = 0 if kind == "pixels" and self.unknown.isChecked() else None
         job = ScoreJob(labels, truth, kind, ignore, self.tracks.layer, self.true_tracks.layer)
@@ -160,6 +163,10 @@ class TruthSection(QWidget):
                 lambda report, cancelled: save_score_figure(target, scores),
                 lambda saved: self._panel.show_outcome(f"saved {named(saved)}"),
             )
+
+    def hide_errors(self) -> None:
+        if self._layer in self._viewer.layers:
+            set_visible(self._layer, False)
 
     def release(self) -> None:
         self.score = self._layer = None
@@ -187,6 +194,7 @@ class TruthSection(QWidget):
     def _show_layer(self, job: ScoreJob, scores: Score) -> None:
         """Show the errors as a layer, replacing an earlier one, and hide the scored layers."""
         layers, labels = self._viewer.layers, job.labels
+        grid_of(self._viewer).enabled = False  # the errors lie over the image
         errors = scores.errors.reshape(pixels_of(labels).shape)
         with selection_kept(self._viewer):
             if self._layer in layers:
@@ -203,7 +211,7 @@ class TruthSection(QWidget):
             )
         for layer in layers:  # their colours would mix with those of the errors
             if isinstance(layer, Labels) and layer != self._layer:
-                layer.visible = False
+                set_visible(layer, False)
 
     def _on_changed(self, *changed: object) -> None:
         """Clear the scores of an earlier choice."""
@@ -217,7 +225,7 @@ class TruthSection(QWidget):
         self._refresh()
 
     def _refresh(self, *changed: object) -> None:
-        reason = why_no_score(self.labels.layer, self.truth.layer)
+        reason = why_no_score(self.labels.layer, self.truth.layer, self.kind.value)
         enable(self.button, reason, _SCORE_HELP)
         if self._panel.is_busy:
             self.button.setEnabled(False)

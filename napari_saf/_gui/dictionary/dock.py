@@ -81,6 +81,7 @@ class DictionaryWidget(DockBase):
             (self.images.changed, self.panel.forget),
             (atoms.view.selection_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
+            (atoms.edited, self.panel.forget),
             (self._finder.returned, partial(atoms.view.select, ())),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),

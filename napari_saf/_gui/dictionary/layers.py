@@ -228,11 +228,11 @@ class ResultsSection(QWidget):
         self.kinds = {title: create_button(title, tooltip) for title, tooltip in _KINDS.items()}
         for title, button in self.kinds.items():
             button.setCheckable(True)
-            button.setAutoExclusive(True)
             button.clicked.connect(lambda checked, title=title: self.show_kind(title))
         self.layers: dict[str, Layer] = {}
         self._viewer = viewer
         self._region: ImageRegion | None = None
+        self.reconstruction.changed.connect(self._on_reconstruction_changed)
         self._kinds_row = create_row(*self.kinds.values())
         self._kinds_row.hide()
         rows = FormSection()
@@ -247,6 +247,10 @@ class ResultsSection(QWidget):
         for shown in dictionaries:
             self.other.explain(shown, shown.title)
         self.other.setCurrentIndex(0)
+
+    def _on_reconstruction_changed(self) -> None:
+        if "Rebuilt" in self.layers and not self._panel.is_busy:
+            self._panel.note("apply the dictionary again to rebuild the image in this way")
 
     def release(self) -> None:
         self.layers.clear()
@@ -310,8 +314,8 @@ class ResultsSection(QWidget):
 
     def show_kind(self, title: str) -> str:
         """Show only "Image", "Labels", "Rebuilt", "Error" or "Gain"; return a note as above."""
-        if title in self.kinds:
-            self.kinds[title].setChecked(True)
+        for kind, button in self.kinds.items():
+            button.setChecked(kind == title)
         selection = self._viewer.layers.selection
         if title in self.layers and selection.active in self.layers.values():
             selection.active = self.layers[title]  # the one in view

@@ -285,9 +285,9 @@ def start_applying(
         panel.controller.start(job)
 
 
-def save_classifier(panel: RunPanel, path: str, prototypes: PrototypeSet) -> None:
-    name = named(io.save_prototypes(json_path(path), prototypes))
-    panel.note(f"saved {name}: load it in the Prototypes dock")
+def save_classifier(path: str, prototypes: PrototypeSet) -> str:
+    """Save prototypes; return what the status says of it."""
+    return f"saved {named(io.save_prototypes(json_path(path), prototypes))}"
 
 
 def why_not_repeated(recipe: Pipeline) -> str:

@@ -275,7 +275,7 @@ class ExportWidget(DockBase):
         assert self.panel.task is not None
         entry = self.workspace.session.entry_of(request.image)
         if entry is not None:
-            self.workspace.session.model.add_results(entry, written)
+            self.workspace.session.add_results(entry, written)
         folder = paths[0].absolute().parent.name if paths else ""
         text = f"saved {names} in {folder}" if written else "nothing was saved"
         if self.panel.task.is_cancelled:

@@ -180,13 +180,16 @@ class Swatches(QWidget):
             square.show()
 
 
-def fill_color(
-    prototype: NDArray[np.floating], features: str | FeatureExtractor, otherwise: NDArray[Any]
-) -> NDArray[Any]:
-    """Return the colour of a prototype; `otherwise` if the features are not colours."""
-    extractor = extractor_of(features) if np.isfinite(prototype).all() else None
-    colours = None if extractor is None else extractor.colours(prototype[None])
-    return otherwise if colours is None else colours[0]
+def fill_colors(
+    prototypes: NDArray[np.floating], features: str | FeatureExtractor, otherwise: NDArray[Any]
+) -> list[NDArray[Any]]:
+    """Return the colours of all prototypes (n, n_features); `otherwise` (n, 3) without colours."""
+    fills, known = list(otherwise), np.flatnonzero(np.isfinite(prototypes).all(axis=-1))
+    extractor = extractor_of(features) if len(known) else None
+    colours = None if extractor is None else extractor.colours(prototypes[known])
+    for k, colour in () if colours is None else zip(known.tolist(), colours, strict=True):
+        fills[k] = colour
+    return fills
 
 
 def _css(color: NDArray[Any]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from napari_saf.device import resolve_device
 from napari_saf.errors import NotFinite, SafError
+from napari_saf.features import FEATURES
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe, values_of
 from napari_saf.problem import ImageOptions
@@ -17,7 +18,7 @@ from napari_saf.problem import ImageOptions
 _COMPUTING = ("device", "dtype")
 _MOST_NAMED = 3
 _SECONDS = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800, 3600, 7200)
-_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
+_FORMS: tuple[type, ...] = (*FEATURES.values(), ImageOptions, *METHODS.values())
 _LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
 _LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
 _LABELS["seeds"] = "Strokes"

@@ -215,11 +215,16 @@ def visibility_of(viewer: Any) -> ResultVisibility:
     return _OF_VIEWERS.setdefault(viewer, ResultVisibility(ref(viewer)))
 
 
+def set_visible(layer: Any, is_visible: bool) -> None:
+    """Show or hide a layer; napari takes time and resets its mode even where nothing changes."""
+    if layer.visible != is_visible:
+        layer.visible = is_visible
+
+
 def _make_visible(*layers: Any) -> None:
-    """Show hidden layers; setting `visible` on others would reset their mode."""
     for layer in layers:
-        if layer is not None and not layer.visible:
-            layer.visible = True
+        if layer is not None:
+            set_visible(layer, True)
 
 
 def _show_together(image: Image, layers: list[Any]) -> None:
@@ -322,7 +327,7 @@ class SideBySide:
         self._grid = grid.stride, grid.shape, grid.spacing
         self._camera = camera_of(viewer).center, camera_of(viewer).zoom
         for layer in viewer.layers:
-            layer.visible = layer in layers
+            set_visible(layer, layer in layers)
         for layer in layers:
             layer.opacity = 1.0
             layer.name_overlay.font_size = _FONT_SIZE
@@ -352,7 +357,7 @@ class SideBySide:
         for layer, visible, opacity in self._before:
             if layer in self._viewer.layers:
                 is_replaced = isinstance(layer, Labels) and image_id_of(layer) in relabelled
-                layer.visible = visible and (is_strokes(layer) or not is_replaced)
+                set_visible(layer, visible and (is_strokes(layer) or not is_replaced))
                 layer.opacity = opacity
                 layer.name_overlay.visible = False
         self._before = []
@@ -405,7 +410,7 @@ class Place:
 
 
 class LabelFinder(QObject):
-    """Brings a label into view if it is hidden or too small; Esc restores the camera.
+    """Brings a label into view if it is hidden or too small; Esc restores the camera, if it moved.
 
     Esc applies in the window of `dock`; `returned` is emitted after it.
     """
@@ -445,7 +450,10 @@ class LabelFinder(QObject):
         return search
 
     def go(self, layer: Labels, target: Place | None) -> None:
-        if target is None or target.is_in_sight or layer not in self._viewer.layers:
+        if target is None or layer not in self._viewer.layers:
+            return
+        self._escape.setEnabled(True)
+        if target.is_in_sight:
             return
         now = self._view()
         if now != self._after:  # the user has moved the camera since
@@ -456,13 +464,13 @@ class LabelFinder(QObject):
         if is_small:
             camera_of(self._viewer).zoom *= _GOOD_RADIUS / radius
         self._after = self._view()
-        self._escape.setEnabled(True)
 
     def go_back(self) -> None:
         camera, dims = camera_of(self._viewer), dims_of(self._viewer)
-        point, camera.center, camera.zoom = self._before
-        if len(point) == dims.ndim:
-            dims.point = point
+        if self._before:  # else the label was in sight
+            point, camera.center, camera.zoom = self._before
+            if len(point) == dims.ndim:
+                dims.point = point
         self._before = self._after = ()
         self._escape.setEnabled(False)
         self.returned.emit()

@@ -16,7 +16,7 @@ from napari_saf import project as projects
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
-from napari_saf._gui.forms.layout import create_button, create_row
+from napari_saf._gui.forms.layout import create_button, create_row, enable
 from napari_saf._gui.layers.large import large_levels
 from napari_saf._gui.layers.placement import image_folder
 from napari_saf._gui.project.images import NEXT_KEY, PREVIOUS_KEY, ImagesSection
@@ -26,10 +26,12 @@ from napari_saf._gui.session.workspace import PROJECT, PROJECT_FILTER, with_suff
 from napari_saf.errors import SafError, counted
 from napari_saf.methods import stroke_choices
 from napari_saf.pipeline import Pipeline
-from napari_saf.project import FileReference, FoundFile, Project, ProjectImage, ProjectLayer
+from napari_saf.project import FoundFile, Project, ProjectImage, ProjectLayer
 
 _WIDTH = 380
 """Minimal width in pixels at which the tabs of all docks fit in one row."""
+_EXPORT_HELP = "Write the labels of all images as masks into a folder."
+_NO_LABELS = "no image has labels: press Label all, or run Segment or Scribbles"
 _BUTTONS = {
     "new_project": ("New", "Close all images and start an empty project."),
     "open_project": ("Open …", "Open a project: its images, strokes, labels, docks."),
@@ -40,7 +42,7 @@ _BUTTONS = {
         "Learn from the strokes on all images, then label every image; labels corrected by hand "
         "are kept. Without strokes, the recipe of a labelled image is applied.",
     ),
-    "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
+    "export_all": ("Export all …", _EXPORT_HELP),
 }
 """Text and tooltip of each button by the name of the method that it calls."""
 
@@ -76,6 +78,7 @@ class ProjectWidget(DockBase):
             (self.recent.menu().aboutToShow, self._list_recent),
             (self.workspace.autosaved, self._on_autosaved),
             (self.session.noted, self.panel.note),
+            (self.session.painted, self._on_painted),
             (self.images.changed, self._refresh),
             (viewer.layers.selection.events.active, self.images.refresh_soon),
             (viewer.layers.events.inserted, self.images.refresh_soon),
@@ -83,13 +86,20 @@ class ProjectWidget(DockBase):
         )
         self.images.refresh()
 
+    def _on_painted(self) -> None:
+        self.panel.forget_error()  # such as of missing strokes
+        self.images.refresh_soon()
+
     def _refresh(self, *changed: object) -> None:
         is_free, has_images = not self.panel.is_busy, bool(self.model.entries)
         self.images.update_enabled(is_free)
         for name in ("new_project", "open_project"):
             self.buttons[name].setEnabled(is_free)
-        for name in ("label_all", "export_all"):
-            self.buttons[name].setEnabled(is_free and has_images)
+        self.buttons["label_all"].setEnabled(is_free and has_images)
+        has_labels = any(map(self.session.has_labels, self.model.entries))
+        enable(self.buttons["export_all"], "" if has_labels else _NO_LABELS, _EXPORT_HELP)
+        if not is_free:
+            self.buttons["export_all"].setEnabled(False)
 
     # The file
 
@@ -205,6 +215,7 @@ class ProjectWidget(DockBase):
         self.name.setText(text)
 
     def _on_autosaved(self, is_unsaved: bool) -> None:
+        self.images.refresh_soon()
         if is_unsaved:
             self.name.setText(f"{self.file.name}: not saved")
 
@@ -266,7 +277,7 @@ class ProjectWidget(DockBase):
         self.panel.begin_task("reading the images", begin, show, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
-        """Handle progress (text, fraction), a recipe with its name, or new labels of an entry."""
+        """Handle progress (text, fraction), a recipe with its name, new labels, or an export."""
         key, value = step
         if isinstance(value, Pipeline):
             self.model.recipes[key] = value
@@ -274,8 +285,8 @@ class ProjectWidget(DockBase):
             with self.panel.showing_errors():
                 self.session.replace_layer(key, value)
             self.images.refresh_soon()
-        elif isinstance(value, FileReference):
-            self.model.add_results(key, [value])
+        elif isinstance(value, tuple):
+            self.model.add_results(key, [value[0]], value[1])
         else:
             self.panel.show_task((value, key))
 

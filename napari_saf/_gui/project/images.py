@@ -67,7 +67,11 @@ _ROWS = (
 class _ImageModel(TableModel):
     def __init__(self, session: ProjectSession) -> None:
         super().__init__(_HEADINGS)
-        self._session = session
+        self._session, self._stages = session, dict[ImageEntry, str]()
+
+    def show_images(self, entries: Sequence[ImageEntry]) -> None:
+        self._stages = {entry: self._session.stage(entry) for entry in entries}
+        self.show_rows(entries)
 
     def text(self, row: ImageEntry, column: int) -> str | None:
         if column == 0:
@@ -75,7 +79,7 @@ class _ImageModel(TableModel):
         if column == 2:
             share = self._session.uncertainty(row)
             return None if share is None else f"{100 * share:.1f} %"
-        return row.state if row.state != "found" else self._session.stage(row)
+        return row.state if row.state != "found" else self._stages[row]
 
     def key(self, row: ImageEntry, column: int) -> Any:
         if column == 2:
@@ -119,7 +123,7 @@ class ImageTable(TableView):
     def refresh(self) -> None:
         """Update the rows, keeping the selection."""
         chosen = self.chosen
-        self._model.show_rows(self._session.model.entries)
+        self._model.show_images(self._session.model.entries)
         self.choose(chosen)
 
 

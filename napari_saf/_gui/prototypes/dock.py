@@ -245,13 +245,13 @@ class PrototypesWidget(DockBase):
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
             self._offer_files([*self._files, loaded])
             self.choose(loaded)
-            self.editor.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
+            self.editor.history.push(UndoStep("load", loaded, added=loaded))
             self._refresh()
 
     def _save_classifier(self, path: str, rescale: bool) -> None:
         assert self.source is not None
         with self.panel.showing_errors():
-            save_classifier(self.panel, path, prototype_set(self.source, rescale))
+            self.panel.note(save_classifier(path, prototype_set(self.source, rescale)))
 
     def _on_load_clicked(self) -> None:
         home = str(image_folder(self._viewer))

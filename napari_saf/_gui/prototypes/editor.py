@@ -50,7 +50,7 @@ class UndoStep:
 
     @property
     def title(self) -> str:
-        return f"{self.name} ({self.source.title})"
+        return f"{self.name}, {self.source.title}"
 
 
 class UndoHistory:

@@ -10,7 +10,7 @@ from napari.layers import Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.docks.label_table import LabelRow
-from napari_saf._gui.forms.controls import fill_color
+from napari_saf._gui.forms.controls import fill_colors
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf.errors import InvalidInput
@@ -197,11 +197,13 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
     total = max(1, sum(sizes.values()))
     every = np.concatenate([*state.prototypes.values()]) if state.prototypes else np.zeros((1, 1))
     low, high = float(every.min()), float(every.max())
+    nothing = np.full((len(every), 3), np.nan)
+    colors = iter(fill_colors(every, features, nothing))
+    fills_of = {n: [next(colors) for _ in points] for n, points in state.prototypes.items()}
     rows = []
     for number, color in zip(numbers.tolist(), source.colors(numbers), strict=True):
-        points = list(state.prototypes.get(number, []))
-        fills = [fill_color(prototype, features, color) for prototype in points]
-        has_colors = bool(fills) and fills[0] is not color
+        points, fills = list(state.prototypes.get(number, [])), fills_of.get(number, [])
+        has_colors = bool(fills) and bool(np.isfinite(fills[0]).all())
         row = LabelRow(
             number,
             state.name(number),

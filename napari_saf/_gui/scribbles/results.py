@@ -446,7 +446,8 @@ class StrokeResults(QObject):
         with self._panel.showing_errors():
             prototypes = self.classifier().with_rescale(rescale).prototypes
             assert prototypes is not None
-            save_classifier(self._panel, path, prototypes)
+            saved = save_classifier(path, prototypes)
+            self._panel.note(f"{saved}: load it in the Prototypes dock")
 
     def paint_box(self, corners: NDArray[Any]) -> None:
         """Paint strokes on and around the object in a box."""

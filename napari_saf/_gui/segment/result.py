@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
+from napari_saf._gui.forms.controls import Swatch, Swatches, fill_colors
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.layers.live import EditedLayer, LiveLayer
@@ -202,12 +202,12 @@ class LabelSwatches(Swatches):
         """Show labels; row k of `prototypes` and entry k of `columns` are those of label k + 1."""
         features = job.image_job.options.features
         order = sorted(np.flatnonzero(columns >= 0), key=lambda k: -shares[columns[k]])
-        swatches = []
+        swatches, borders = [], [live.color_of(k + 1) for k in range(len(prototypes))]
+        fills = fill_colors(prototypes, features, np.array(borders))
         for k in order:
             share, border = shares[columns[k]], live.color_of(int(k) + 1)
             if share > 0:
-                is_known = k < len(prototypes)
-                fill = fill_color(prototypes[k], features, border) if is_known else border
+                fill = fills[k] if k < len(fills) else border
                 text = f"label {k + 1}: {100 * share:.1f} % of the pixels"
                 swatches.append(Swatch(fill, border, text))
         self.show_swatches(swatches)

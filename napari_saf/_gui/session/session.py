@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import napari
-from napari.layers import Image, Layer
+from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
@@ -37,12 +37,15 @@ from napari_saf._gui.session.layers import (
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.project import (
     DockValues,
+    FileReference,
     ImageEntry,
     ProjectLayer,
     ProjectModel,
     ProjectState,
     Stage,
     checksum,
+    encoded_pixels,
+    layers_digest,
 )
 
 _REMOVED = "{}: was removed; its strokes and labels stay in the project until you remove them, too"
@@ -53,10 +56,12 @@ class ProjectSession(QObject):
 
     Images opened in napari are added to the model, except large ones without a file. The layers of
     an image are stored when another one is shown, and restored with it. Signals: `changed` of the
-    model, `shown` of an image with its strokes or None, `noted` of a note on removed layers.
+    model, `painted` of a Labels layer, `shown` of an image with its strokes or None, `noted` of a
+    note on removed layers.
     """
 
     changed = Signal()
+    painted = Signal()
     shown = Signal(object, object)
     noted = Signal(str)
 
@@ -69,7 +74,7 @@ class ProjectSession(QObject):
         events.inserted.connect(self._on_inserted)
         events.removing.connect(self._on_removing)
         for layer in viewer.layers:
-            watch(layer)
+            self._watch(layer)
             self._join(layer)
 
     def release(self) -> None:
@@ -90,10 +95,26 @@ class ProjectSession(QObject):
 
     def stage(self, entry: ImageEntry) -> Stage:
         """Return the stage of the work on an image."""
-        if entry.results:
+        if entry.results and entry.exported in ("", self._digest(entry)):
             return "exported"
         kinds = self._kinds(entry)
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
+
+    def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
+        self.model.add_results(entry, written, self._digest(entry))
+
+    def _digest(self, entry: ImageEntry) -> str:
+        pixels = [(layer.kind, layer.pixels) for layer in entry.layers]
+        for layer in self._labels(entry):
+            shown = encoded_pixels(str(layer.unique_id), layer.data, self.model.encodings)
+            if shown is not None:
+                pixels.append(("strokes" if is_strokes(layer) else "labels", shown))
+        return layers_digest(pixels)
+
+    def has_labels(self, entry: ImageEntry) -> bool:
+        """Return whether an image has labels to export, which may be empty."""
+        is_shown = not all(map(is_strokes, self._labels(entry)))
+        return is_shown or any(layer.kind == "labels" for layer in entry.layers)
 
     def _kinds(self, entry: ImageEntry) -> set[str]:
         shown = [layer for layer in self._labels(entry) if layer.data.any()]
@@ -270,8 +291,16 @@ class ProjectSession(QObject):
         finally:
             self._is_changing = was_changing
 
+    def _watch(self, layer: Any) -> None:
+        watch(layer)
+        if isinstance(layer, Labels):
+            layer.events.paint.connect(self._on_painted)
+
+    def _on_painted(self, event: Any) -> None:
+        self.painted.emit()
+
     def _on_inserted(self, event: Any) -> None:
-        watch(event.value)
+        self._watch(event.value)
         if not self._is_changing:
             self._join(event.value)
 
@@ -286,7 +315,8 @@ class ProjectSession(QObject):
         entry = next(same, None)
         if entry is None:
             reader = str(layer.source.reader_plugin or "")
-            entries.append(ImageEntry(layer.name, path, reader=reader, layer=layer))
+            name = layer.name if path is None else path.name
+            entries.append(ImageEntry(name, path, reader=reader, layer=layer))
         elif entry.layer is None and entry.state == "found":
             try:
                 self.model.check_content(entry)

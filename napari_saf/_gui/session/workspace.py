@@ -80,6 +80,7 @@ class Workspace(QObject):
         dims_of(viewer).events.ndisplay.connect(self._show_grounds)
         self.runs.returned.connect(self._show_grounds)
         self.runs.returned.connect(self.autosave_soon)
+        self.session.changed.connect(self.autosave_soon)
         self.recoverable = recoverable_projects()
         self.joined: list[Any] = []
         self._window: Any = lambda: None
