@@ -10,10 +10,12 @@ import zarr
 from gui_cases import TIMEOUT, blocks
 from napari.components import ViewerModel
 from napari.layers import Image
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.forms.image_input import ImageSelection
 from napari_saf._gui.layers import large, reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
@@ -28,6 +30,11 @@ from napari_saf.tiles import LabelStore, LargeJob
 pytestmark = [pytest.mark.gui]
 
 SIDE = 192
+
+
+SPOTS = np.zeros((64, 64))
+SPOTS[10:20, 12:24] = SPOTS[40:52, 30:38] = SPOTS[30:36, 50:60] = 1
+SPOTS = gaussian_filter(SPOTS, 1)
 
 
 def sheet(side=SIDE):
@@ -129,6 +136,26 @@ def test_run_labels_what_is_on_screen_until_everything_is_labelled(
     label_all(dock, qtbot, tmp_path / "all.ome.zarr")
     shown = [layer.name for layer in model.layers if layer.visible]
     assert not part.visible and shown == ["sheet", "all"]
+
+
+@pytest.mark.parametrize("kind", ["pyramid", "dask", "dask stack"])
+def test_automatic_settings_are_those_in_memory(model, kind):
+    """Of the part on screen and of the tiles, if the image has a ground."""
+    memory = np.tile(SPOTS, (3, 3)).astype(np.float32)
+    if kind == "pyramid":
+        levels = [da.from_array(memory[::k, ::k]) for k in (1, 2, 4)]
+        layer = model.add_image(levels, multiscale=True)
+        look_at(model, 96, 96, 40)
+    else:
+        stack = np.stack([memory] * 3) if "stack" in kind else memory
+        layer = model.add_image(da.from_array(stack, chunks=64))
+        model.reset_view()
+    expected = saf.Problem.from_image(memory).options.features
+    selection = ImageSelection(viewer=model, image=layer, extent="slice")
+    assert expected.name == "foreground"
+    assert selection.job().options.features == expected
+    assert selection.whole_options().features == expected
+    assert expected.ground_text in selection.automatic_note(uses_window=True)
 
 
 def pause_after(n_tiles, dock, monkeypatch, seen=None):

@@ -16,7 +16,7 @@ from napari_saf._gui.forms.fields import create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
-from napari_saf._gui.layers.large import LargeRegion, narrowed
+from napari_saf._gui.layers.large import LargeRegion, ground_in, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
@@ -164,7 +164,7 @@ class ImageSelection:
             window = region.window(window)[0]
         options = dataclasses.replace(job.options, window=window, channel_axis=axis)
         job = dataclasses.replace(job, options=options)
-        ground = job.ground() if options.features == AUTO else None
+        ground = ground_in(region, options, self.mask) if options.features == AUTO else None
         shapes, n_channels = [region.shape], len(self.channel_names)
         options = options.resolve(shapes, n_channels, region.averaged_axes, ground)
         return dataclasses.replace(job, options=options)
