@@ -138,6 +138,10 @@ class ImageOptions:
         """The name of the features, one of the choices."""
         return self.features if isinstance(self.features, str) else self.features.name
 
+    def averaged_axes(self, shape: Sequence[int]) -> list[int]:
+        """Return the axes of an image without channels along which labels are averaged."""
+        return _averaged_axes(self.window, shape)
+
     def for_others(self, scaling: bool | Scaling | None = None) -> ImageOptions:
         """Return the options for another image, scaled by its own values (True) or those given.
 

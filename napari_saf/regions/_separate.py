@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +33,33 @@ class Separate(NamedTuple):
         return f"{counted(self.number, 'separate thing')}: see Objects" if self.number else ""
 
 
-def find_separate(labels: Integers) -> Separate:
-    """Detect many small, similar components on a background; the size is their mean over pixels."""
+def slices_of(shape: Sequence[int], axes: Sequence[int] | None) -> list[tuple[int | slice, ...]]:
+    """Return the index of each slice along `axes`, None for all axes."""
+    chosen = range(len(shape)) if axes is None else axes
+    sides = [[slice(None)] if k in chosen or n == 1 else range(n) for k, n in enumerate(shape)]
+    return list(itertools.product(*sides))
+
+
+def find_separate(labels: Integers, axes: Sequence[int] | None = None) -> Separate:
+    """Detect many small, similar components on a background; the size is their mean over pixels.
+
+    Those of each slice along `axes` are counted by themselves; None: all axes.
+    """
+    slices = slices_of(labels.shape, axes)
+    return (
+        together([find_separate(labels[each]) for each in slices])
+        if len(slices) > 1
+        else _of(labels)
+    )
+
+
+def together(counts: Sequence[Separate]) -> Separate:
+    """Return the sum of counts, and the mean size."""
+    number = sum(count.number for count in counts)
+    return Separate(number, sum(n * size for n, size in counts) / number) if number else Separate()
+
+
+def _of(labels: Integers) -> Separate:
     parts = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())[1:].astype(float)
     if not len(sizes):

@@ -135,7 +135,12 @@ class ImageJob:
         """Read the image and merge its labels into regions; return the hierarchy and the pixels."""
         pixels, axis = self.read_image(cancelled)
         tree = merge_regions(
-            labels, pixels, channel_axis=axis, progress=progress, cancelled=cancelled
+            labels,
+            pixels,
+            channel_axis=axis,
+            axes=self.options.averaged_axes(labels.shape),
+            progress=progress,
+            cancelled=cancelled,
         )
         return tree, pixels
 
