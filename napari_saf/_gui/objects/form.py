@@ -12,13 +12,20 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
 
+from napari_saf._gui.docks.apply import BUSY
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row, enable
 from napari_saf._gui.forms.method_form import OptionsForm
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
+from napari_saf._gui.layers.metadata import (
+    OBJECTS_KEY,
+    carry_objects,
+    labels_to_choose,
+    recipe_of,
+)
 from napari_saf._gui.layers.placement import (
     image_region,
+    labelled_axes,
     labelled_image,
     pixels_of,
     slice_word,
@@ -28,6 +35,7 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.objects.corrections import NUMBERS
 from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.runs.task import BackgroundTasks
+from napari_saf.errors import SafError
 from napari_saf.io import count_labels
 from napari_saf.objects import TRACK_BY, ObjectStep
 from napari_saf.parameters import describe, to_plain
@@ -64,7 +72,7 @@ class ObjectForm(QObject):
         self._is_counted = False
         self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
-        track.setToolTip(_HELP["track"])
+        self._track = track
         self._frames = create_row(track, self.track_by)
         self._frames.layout().setStretch(1, 2)  # keeps "distance" legible
         rows, self._advanced = self.split_form.basic, self.split_form.advanced
@@ -101,6 +109,15 @@ class ObjectForm(QObject):
             return "counting the labels …"
         return "tick a label under Kinds" if self.kinds.count() else "this layer has no labels"
 
+    def enable_track(self, source: Source | None, *, is_free: bool) -> None:
+        """Enable Track for objects of slices, else say why it is disabled."""
+        why_not = "" if is_free else BUSY
+        if source is None:
+            why_not = "split the labels first"
+        elif source.slice_axis != 0:
+            why_not = "objects reach through the slices: tick each by itself"
+        enable(self._track, why_not, _HELP["track"])
+
     def source(self) -> Source:
         """Return the chosen layers in their current state."""
         by_slice = self.slices.isChecked()
@@ -135,7 +152,8 @@ class ObjectForm(QObject):
             for field in (self.slices, self._frames):
                 self.split_form.basic.show_row(field, len(axes) > 2)
             is_series = slice_word(self._viewer, labels, axes[0]) == "frame"
-            self.slices.setChecked(len(axes) > 2 and is_series)
+            is_sliced = is_series or labelled_by_slice(labels, axes[0])
+            self.slices.setChecked(len(axes) > 2 and is_sliced)
             self.image.choose(labelled_image(self._viewer, labels, self.fits))
             pixels = Pixels(pixels_of(labels))
             self._background.run(
@@ -149,6 +167,17 @@ class ObjectForm(QObject):
         self.kinds.show_labels(labels, *counted)
         self._is_counted = True
         self.labels_changed.emit()
+
+
+def labelled_by_slice(layer: Labels, axis: int) -> bool:
+    """Return whether each slice of an axis was labelled by itself, according to the recipe."""
+    try:
+        options = recipe_of(layer).options
+    except SafError:
+        return False
+    axes = labelled_axes(layer)
+    shape = [pixels_of(layer).shape[k] for k in axes]
+    return options is not None and axes.index(axis) not in options.averaged_axes(shape)
 
 
 def is_kinds(layer: Any) -> bool:
