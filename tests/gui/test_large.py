@@ -177,6 +177,9 @@ def test_everything_is_labelled_and_gone_on_with(
 ):
     out = tmp_path / "m.ome.zarr"
     dock = open_on(model, SegmentWidget)
+    counts = []
+    status = "napari_saf._gui.forms.controls.StatusArea.show_progress"
+    monkeypatch.setattr(status, lambda area, *args: counts.append(args[1]))
     pause_after(3, dock, monkeypatch)
     label_all(dock, qtbot, out)
     assert "paused" in dock.large.status.text
@@ -186,7 +189,9 @@ def test_everything_is_labelled_and_gone_on_with(
     other = open_on(model, SegmentWidget)
     other.input.scale.set_value(9)
     label_all(other, qtbot, out)
-    assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
+    assert counts[-1].startswith("done: 9 tiles"), counts[-1]
+    assert {text.split(" of ")[1][:7] for text in counts if text[:1].isdigit()} == {"9 tiles"}
+    assert [layer.name for layer in model.layers if layer.visible] == ["sheet", "m"]
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
         Pipeline(dock.form.read(), dock.input.read().whole_options()),
