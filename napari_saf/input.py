@@ -81,7 +81,7 @@ class ImageOptions:
         help="Side of the averaging window in pixels, the scale (N).")
     weights: Weights = parameter(
         AUTO, label="Edges",
-        choice_labels={AUTO: "automatic", "uniform": "ignore",
+        choice_labels={AUTO: "automatic", "uniform": "ignored",
                        "nonlocal": "by texture", "contrast": "by colour"},
         help="Whether pixels of the window that lie across an edge count less: all alike, less "
         "where the texture around them differs, or less where their colour does (N).")

@@ -319,7 +319,8 @@ def test_regions_of_a_volume_come_when_they_are_asked_for_and_not_outside_a_mask
     expected = saf.merge_regions(result.labels, stack(), axes=(1, 2)).at_level()
     np.testing.assert_array_equal(layer.data, expected)
     np.testing.assert_array_equal(layer.data > 0, mask > 0)
-    assert layer.visible and not viewer.layers["stack [SAF]"].visible
+    labels = layer_of(viewer, "stack [SAF, each slice by itself]")
+    assert layer.visible and not labels.visible
 
 
 def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):

@@ -179,7 +179,8 @@ class ImageSelection:
         fixed, lines = self.slices().fixed, []
         if fixed:
             shape, word = placement.pixels_of(self.image).shape, self._slice_word(min(fixed))
-            at = [f"{self._slice_word(n)} {k + 1} of {shape[n]}" for n, k in fixed.items()]
+            # Counted from 0, as by the sliders and in tables.
+            at = [f"{self._slice_word(n)} {k} of 0 to {shape[n] - 1}" for n, k in fixed.items()]
             lines = [f"{', '.join(at)} is labelled; to label all, change {word.capitalize()}s"]
         return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
 
@@ -193,12 +194,14 @@ class ImageSelection:
         return ", ".join(" ".join(words[name]).strip() for name in automatic)
 
     def changes_since(self, start: ImageOptions, *, uses_window: bool) -> list[str]:
-        """Return descriptions of the options that differ from `start`."""
+        """Return descriptions of an extent other than a slice, and of options unlike `start`."""
         words, at_start = _words(self.options, uses_window), _words(start, uses_window)
         if self.features is not None:
             words["features"] = ("", self.features.name)
         changed = [words[name] for name in words if words[name] != at_start[name]]
-        return [f"{name.capitalize()} {text}".strip() for name, text in changed]
+        texts = [f"{name.capitalize()} {text}".strip() for name, text in changed]
+        is_stack = len(self.axes) > 2 and self.extent != "slice"
+        return [text for text, extent in self.extents if extent == self.extent and is_stack] + texts
 
 
 def _words(options: ImageOptions, uses_window: bool) -> dict[str, tuple[str, str]]:
