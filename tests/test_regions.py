@@ -153,6 +153,9 @@ def test_what_is_separate_does_not_depend_on_numbers_specks_or_what_is_unlabelle
     assert find_separate(np.where(np.arange(labels.shape[1]) < 18, 0, labels)).number == 20
     assert find_separate(np.stack([labels, np.ones_like(labels)])).number == found.number
     assert find_separate(np.stack([labels] * 3), (1, 2)).number == 3 * found.number
+    few = things(2, 3)[0]  # too few in a slice, enough in all
+    counts = find_separate(few).number, find_separate(np.stack([few] * 4), (1, 2)).number
+    assert counts == (0, 24)
 
 
 def test_slices_by_themselves_have_the_regions_of_each(tmp_path):

@@ -15,7 +15,7 @@ from napari_saf.features import channels_last, is_rgb
 from napari_saf.methods import not_cancelled
 from napari_saf.regions._graph import JOINED, WEIGHTS, RegionGraph
 from napari_saf.regions._pieces import Report
-from napari_saf.regions._separate import SPECK, Separate, find_separate, slices_of, together
+from napari_saf.regions._separate import SPECK, Separate, find_separate, slices_of
 
 USUAL_LEVEL = 0.62
 """Default level of extended regions, of best mean covering on the training photographs."""
@@ -178,25 +178,24 @@ def merge_regions(
             progress(share)
 
     slices = [each for each in slices_of(array.shape, axes) if array[each].any()]
+    report(0.0)
+    separate = find_separate(array, axes)
+    least = [least_size(array[each], separate, least_share) for each in slices]
     trees = []
     for k, each in enumerate(slices):
 
         def report_slice(share: float, k: int = k) -> None:
             report((k + share) / len(slices))
 
-        trees.append(_merged(array[each], channels[each], least_share, report_slice))
-    return (
-        trees[0] if array[slices[0]].shape == array.shape else _united(array.shape, slices, trees)
-    )
+        trees.append(_merged(array[each], channels[each], least[k], report_slice))
+    if array[slices[0]].shape == array.shape:
+        return dataclasses.replace(trees[0], separate=separate)
+    return _united(array.shape, slices, trees, separate)
 
 
-def _merged(
-    array: Integers, channels: Array, least_share: float | None, report: Report
-) -> RegionHierarchy:
+def _merged(array: Integers, channels: Array, least: float, report: Report) -> RegionHierarchy:
     """Return the hierarchy of an image whose regions extend along all axes."""
     report(0.0)
-    separate = find_separate(array)
-    least = least_size(array, separate, least_share)
     graph = RegionGraph.of(array, channels, least, report)
     merges: list[tuple[int, int, float]] = []
     for merge in graph.merges(WEIGHTS, least):
@@ -205,11 +204,14 @@ def _merged(
     report(1.0)
     heights = np.maximum.accumulate([height for *_, height in merges], dtype=float)
     pairs = np.array([pair for *pair, _ in merges], dtype=np.int64).reshape(-1, 2)
-    return RegionHierarchy(graph.finest, pairs, heights, separate)
+    return RegionHierarchy(graph.finest, pairs, heights)
 
 
 def _united(
-    shape: tuple[int, ...], slices: Sequence[Any], trees: Sequence[RegionHierarchy]
+    shape: tuple[int, ...],
+    slices: Sequence[Any],
+    trees: Sequence[RegionHierarchy],
+    separate: Separate,
 ) -> RegionHierarchy:
     """Return the hierarchy of an image from those of its slices."""
     finest, merges, n = np.zeros(shape, np.int32), [], 0
@@ -219,7 +221,6 @@ def _united(
         n += len(tree.sizes) - 1
     heights = np.concatenate([tree.heights for tree in trees])
     order = np.argsort(heights, kind="stable")
-    separate = together([tree.separate for tree in trees])
     return RegionHierarchy(finest, np.concatenate(merges)[order], heights[order], separate)
 
 
