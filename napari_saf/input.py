@@ -81,7 +81,7 @@ class ImageOptions:
         help="Side of the averaging window in pixels, the scale (N).")
     weights: Weights = parameter(
         AUTO, label="Edges",
-        choice_labels={AUTO: "automatic", "uniform": "ignore",
+        choice_labels={AUTO: "automatic", "uniform": "ignored",
                        "nonlocal": "by texture", "contrast": "by colour"},
         help="Whether pixels of the window that lie across an edge count less: all alike, less "
         "where the texture around them differs, or less where their colour does (N).")
@@ -137,6 +137,10 @@ class ImageOptions:
     def features_name(self) -> str:
         """The name of the features, one of the choices."""
         return self.features if isinstance(self.features, str) else self.features.name
+
+    def averaged_axes(self, shape: Sequence[int]) -> list[int]:
+        """Return the axes of an image without channels along which labels are averaged."""
+        return _averaged_axes(self.window, shape)
 
     def for_others(self, scaling: bool | Scaling | None = None) -> ImageOptions:
         """Return the options for another image, scaled by its own values (True) or those given.

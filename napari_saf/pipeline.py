@@ -261,7 +261,10 @@ class Pipeline:
                 labelling = _with_objects(labelling, self.objects, uncertainties[k])
             if is_done and self.level is not None:
                 array: Any = labelling.image
-                tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)
+                together = problem.options.averaged_axes(labels.shape)
+                tree = merge_regions(
+                    labels, array, channel_axis=axis, axes=together, cancelled=cancelled
+                )
                 has_note = self.objects is None and tree.separate.note
                 labelling = dataclasses.replace(
                     labelling,

@@ -9,6 +9,8 @@ from scipy.stats import wasserstein_distance
 
 import napari_saf as saf
 from napari_saf.methods import Cancelled
+from napari_saf.pipeline import Pipeline
+from napari_saf.problem import ImageOptions
 from napari_saf.regions import WEIGHTS, RegionGraph, Separate, find_separate, merge_regions
 from napari_saf.regions._graph import _RANGES
 from napari_saf.regions._pieces import connected_components, describe
@@ -150,6 +152,36 @@ def test_what_is_separate_does_not_depend_on_numbers_specks_or_what_is_unlabelle
     assert find_separate(with_specks).number == found.number
     assert find_separate(np.where(np.arange(labels.shape[1]) < 18, 0, labels)).number == 20
     assert find_separate(np.stack([labels, np.ones_like(labels)])).number == found.number
+    assert find_separate(np.stack([labels] * 3), (1, 2)).number == 3 * found.number
+    few = things(2, 3)[0]  # too few in a slice, enough in all
+    counts = find_separate(few).number, find_separate(np.stack([few] * 4), (1, 2)).number
+    assert counts == (0, 24)
+
+
+def test_slices_by_themselves_have_the_regions_of_each(tmp_path):
+    """Also of a recipe with a level, in memory and in tiles; one slice has no label."""
+    pairs = [picture((60, 70), seed=1), picture((60, 70), seed=2)]
+    labels = np.stack([0 * pairs[0][0], *(own for own, _ in pairs)])
+    image = np.stack([pairs[0][1], *(own for _, own in pairs)])
+    tree = merge_regions(labels, image, axes=(1, 2))
+    for level in (0.0, 0.62, 1.0):
+        regions = tree.at_level(level)
+        assert not regions[0].any() and not np.intersect1d(regions[1], regions[2]).any()
+        for k, (own, pixels) in enumerate(pairs, 1):
+            expected = merge_regions(own, pixels).at_level(level)
+            np.testing.assert_array_equal(relabelled(regions[k]), relabelled(expected))
+    pipeline = Pipeline(saf.SLK(n_clusters=3), ImageOptions("lab", (1, 5, 5)), level=1.0)
+    found = pipeline.run(image)
+    expected = merge_regions(found.kinds, image, axes=(1, 2)).at_level(1.0)
+    np.testing.assert_array_equal(found.labels, expected)
+    in_tiles = saf.label_large(image, pipeline, tmp_path / "m.ome.zarr", tile=64)
+    np.testing.assert_array_equal(in_tiles.labels[:], expected)
+
+
+def relabelled(regions):
+    """Return regions numbered by their first pixel."""
+    _, first, inverse = np.unique(regions, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].reshape(regions.shape)
 
 
 @pytest.mark.parametrize(

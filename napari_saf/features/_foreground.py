@@ -53,18 +53,21 @@ _N_MEANS = 2
 """Iterations of the one-sided mean of the background."""
 
 
-def ground_of(images: Sequence[Array], masks: Sequence[Mask]) -> Ground | None:
+def ground_of(
+    images: Sequence[Array], masks: Sequence[Mask], middles: Sequence[Array] | None = None
+) -> Ground | None:
     """Return the type of uniform background of images (..., channels), None if there is none.
 
     Many pixels belong to a slowly varying background; all others are brighter, or all darker, and
-    of one hue. The objects on "paper" are as thin as writing.
+    of one hue. The objects on "paper" are as thin as writing. `middles` are the centres of images
+    of a reduced size, at full resolution.
     """
-    looks, middles = [], []
+    looks = []
     for image, mask in zip(images, masks, strict=True):
         every = looked_at(image.shape[:-1], len(images))
         looks.append((image[every], None if mask is None else mask[every]))
-        middles.append(image[middle_of(image.shape[:-1])])
-    return ground_of_looks(looks, middles)
+    middles = images if middles is None else middles
+    return ground_of_looks(looks, [image[middle_of(image.shape[:-1])] for image in middles])
 
 
 def ground_of_looks(looks: Sequence[tuple[Array, Mask]], middles: Sequence[Array]) -> Ground | None:

@@ -17,7 +17,7 @@ NIFTI_SUFFIXES = (".nii", ".nii.gz")
 MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr", *NIFTI_SUFFIXES)
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
+PROTOTYPE_SUFFIXES = (".json", ".npy", ".csv")
 LABELS_MARK = ".labels"
 """Part of a mask's name between the image name and the suffix."""
 PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import Float64s, Int64s, Integers, as_labels
+from napari_saf.arrays import Array, Float64s, Int64s, Integers, as_labels
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import channels_last, is_rgb
 from napari_saf.methods import not_cancelled
 from napari_saf.regions._graph import JOINED, WEIGHTS, RegionGraph
-from napari_saf.regions._separate import SPECK, Separate, find_separate
+from napari_saf.regions._pieces import Report
+from napari_saf.regions._separate import SPECK, Separate, find_separate, slices_of
 
 USUAL_LEVEL = 0.62
 """Default level of extended regions, of best mean covering on the training photographs."""
@@ -106,6 +108,7 @@ def merge_regions(
     image: ArrayLike,
     *,
     channel_axis: int | None = None,
+    axes: Sequence[int] | None = None,
     least_share: float | None = None,
     progress: Callable[[float], object] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
@@ -121,6 +124,9 @@ def merge_regions(
     channel_axis : int, optional
         Axis of the channels. None: a last axis of 3 or 4 is RGB(A); fully transparent pixels
         belong to no region.
+    axes : sequence of int, optional
+        Axes of the labels along which regions extend; None: all. Each slice along them is merged
+        by itself.
     least_share : float, optional
         0 to 1; regions of a smaller share of the labelled pixels are merged first. None: 0.0025,
         or less for labels of many separate objects that are smaller.
@@ -171,9 +177,25 @@ def merge_regions(
         if progress is not None:
             progress(share)
 
+    slices = [each for each in slices_of(array.shape, axes) if array[each].any()]
     report(0.0)
-    separate = find_separate(array)
-    least = least_size(array, separate, least_share)
+    separate = find_separate(array, axes)
+    least = [least_size(array[each], separate, least_share) for each in slices]
+    trees = []
+    for k, each in enumerate(slices):
+
+        def report_slice(share: float, k: int = k) -> None:
+            report((k + share) / len(slices))
+
+        trees.append(_merged(array[each], channels[each], least[k], report_slice))
+    if array[slices[0]].shape == array.shape:
+        return dataclasses.replace(trees[0], separate=separate)
+    return _united(array.shape, slices, trees, separate)
+
+
+def _merged(array: Integers, channels: Array, least: float, report: Report) -> RegionHierarchy:
+    """Return the hierarchy of an image whose regions extend along all axes."""
+    report(0.0)
     graph = RegionGraph.of(array, channels, least, report)
     merges: list[tuple[int, int, float]] = []
     for merge in graph.merges(WEIGHTS, least):
@@ -182,7 +204,24 @@ def merge_regions(
     report(1.0)
     heights = np.maximum.accumulate([height for *_, height in merges], dtype=float)
     pairs = np.array([pair for *pair, _ in merges], dtype=np.int64).reshape(-1, 2)
-    return RegionHierarchy(graph.finest, pairs, heights, separate)
+    return RegionHierarchy(graph.finest, pairs, heights)
+
+
+def _united(
+    shape: tuple[int, ...],
+    slices: Sequence[Any],
+    trees: Sequence[RegionHierarchy],
+    separate: Separate,
+) -> RegionHierarchy:
+    """Return the hierarchy of an image from those of its slices."""
+    finest, merges, n = np.zeros(shape, np.int32), [], 0
+    for each, tree in zip(slices, trees, strict=True):
+        finest[each] = np.where(tree.finest > 0, tree.finest + n, 0)
+        merges.append(tree.merges + n)
+        n += len(tree.sizes) - 1
+    heights = np.concatenate([tree.heights for tree in trees])
+    order = np.argsort(heights, kind="stable")
+    return RegionHierarchy(finest, np.concatenate(merges)[order], heights[order], separate)
 
 
 def least_size(labels: Integers, separate: Separate, share: float | None = None) -> float:

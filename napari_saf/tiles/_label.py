@@ -17,13 +17,14 @@ from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, save_table
 from napari_saf.methods import AbstractMethod, not_cancelled
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import ModelSource, as_model
 from napari_saf.storage import make_folder
 from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import AbstractTiledJob, LargeStep, Progress, iterate_tiles, run_steps
 from napari_saf.tiles._job import AbstractLargeJob
-from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
+from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob, options_of
 from napari_saf.tiles._objects import LargeObjects, split_large
 from napari_saf.tiles._regions import RegionJob
 from napari_saf.tiles._store import LabelStore
@@ -235,7 +236,7 @@ def run_large(
         return labels
     sizes = labels.sizes
     if level is not None:
-        regions = RegionJob.of(kinds, job.image, level, recipe.plain)
+        regions = _region_job(job.image, recipe, kinds)
         merged = run(regions, path)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
@@ -276,7 +277,15 @@ def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:
     kinds = LabelStore(path_beside(path, "kinds.ome.zarr"))
     if recipe is None or not kinds.is_finished(job):
         return False
-    return LabelStore(path).is_finished(RegionJob.of(kinds.path, job.image, level, recipe.plain))
+    return LabelStore(path).is_finished(_region_job(job.image, recipe, kinds.path))
+
+
+def _region_job(image: ImageSource, recipe: Pipeline, kinds: Path) -> RegionJob:
+    """Return the job that divides labels into regions, which extend as the windows do."""
+    assert recipe.level is not None
+    options, axes = options_of(recipe, image)
+    axes = options.averaged_axes(image.shape) if axes is None else list(axes)
+    return RegionJob.of(kinds, image, recipe.level, recipe.plain, axes)
 
 
 def iterate_large(

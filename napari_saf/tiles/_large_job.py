@@ -130,7 +130,7 @@ class LargeJob(AbstractLargeJob):
         wait_for_kernels()
         recipe, image = _checked(self.recipe.for_others()), self.image
         pixels = pixels_of(image, self.auxiliary)
-        shape, options, rows = survey_image(pixels, *_options_of(recipe, image))
+        shape, options, rows = survey_image(pixels, *options_of(recipe, image))
         is_whole = shape == pixels.shape
         if recipe.method.labels_are_given and is_whole and math.prod(shape) > self.learn_pixels:
             return self._plan_of_prototypes(recipe, pixels, options)
@@ -299,7 +299,7 @@ def _checked(recipe: Pipeline) -> Pipeline:
     return recipe
 
 
-def _options_of(
+def options_of(
     recipe: Pipeline, image: io.ImageSource
 ) -> tuple[ImageOptions, Sequence[int] | None]:
     """Return the options for an image with channels last, and the axes of its windows if fixed."""

@@ -60,16 +60,26 @@ class RegionJob(AbstractTiledJob):
     level: float
     recipe: JsonObject
     tile: list[int]
+    axes: list[int] | None = None
 
     @classmethod
-    def of(cls, labels: Path, image: io.ImageSource, level: float, recipe: JsonObject) -> RegionJob:
+    def of(
+        cls,
+        labels: Path,
+        image: io.ImageSource,
+        level: float,
+        recipe: JsonObject,
+        axes: list[int] | None = None,
+    ) -> RegionJob:
+        """Open the labels; regions extend along `axes`, None for all."""
         opened, plain = io.ImageSource.open(labels, are_labels=True), io.with_level(recipe, level)
         tile = opened.finest.shards or opened.finest.chunks
-        return cls(opened, image, level, json.loads(json.dumps(plain)), list(tile))
+        return cls(opened, image, level, json.loads(json.dumps(plain)), list(tile), axes)
 
     @property
     def request(self) -> JsonObject:
-        return {"level": self.level}
+        is_sliced = self.axes is not None and len(self.axes) < len(self.image.shape)
+        return {"level": self.level} | ({"axes": self.axes} if is_sliced else {})
 
     def plan(self) -> RegionPlan:
         labels = self.image
@@ -89,7 +99,7 @@ class RegionJob(AbstractTiledJob):
         file = out.absolute() / _FILE
         if not file.exists():
             labels = self.image.read(_whole(plan, plan.coarse), plan.coarse)[..., 0]
-            tree = merge_regions(labels, self._reduced(plan), channel_axis=-1)
+            tree = merge_regions(labels, self._reduced(plan), channel_axis=-1, axes=self.axes)
             if tree.separate.note:
                 plan.notes.append(tree.separate.note)
             with storage.write_errors(file), storage.atomic_write(file) as temporary:

@@ -50,7 +50,7 @@ def test_the_line_follows_the_plane_on_screen(viewer, dock):
     options = dock.input.read().job().options
     assert words(dock)[0] == f"scale {options.window}" == "scale 7"
     dock.input.choose(extent="volume")
-    assert words(dock) == ["scale 3", "intensity or colour", "edges ignore", "full size"]
+    assert words(dock) == ["scale 3", "intensity or colour", "edges ignored", "full size"]
     dock.input.choose(extent="slice")
     viewer.dims.order = (2, 1, 0)
     viewer.dims.set_current_step(2, 30)

@@ -190,7 +190,7 @@ def test_a_slider_that_is_named_by_hand_names_the_slices(model, open_on, kind):
     model.dims.axis_labels = ("t", "y", "x")
     assert extent.value == "each" and extent.currentText() == "each frame by itself"
     dock.input.choose(extent="slice")
-    assert dock.input.read().note(uses_window=False).startswith("frame 3 of 5")
+    assert dock.input.read().note(uses_window=False).startswith("frame 2 of 0 to 4")
     objects = open_on(model, ObjectsWidget)
     model.add_labels(np.ones(stack().shape, int), name="labels")
     assert objects.choices.slices.isChecked()

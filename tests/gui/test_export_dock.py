@@ -100,7 +100,9 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
     assert len(names(out)) == n_labels + 5 and done.status.text.startswith("saved ")
     np.testing.assert_array_equal(read_labels(out / "blocks_SAF.labels.ome.zarr").array, layer.data)
     assert json.loads((out / "blocks_SAF.recipe.json").read_text())["method"] == "saf"
-    np.testing.assert_array_equal(np.load(out / "blocks_SAF.prototypes.npy"), entry["prototypes"])
+    prototypes = saf.load_prototypes(out / "blocks_SAF.prototypes.json")  # labels other images
+    np.testing.assert_allclose(prototypes.vectors, entry["prototypes"], rtol=1e-6)
+    assert prototypes.options is not None
     rows = read_table(out / "blocks_SAF.regions.csv")
     assert [row["name"] for row in rows][:2] == ["sky", "sea"]
     for row in rows:

@@ -10,10 +10,12 @@ import zarr
 from gui_cases import TIMEOUT, blocks
 from napari.components import ViewerModel
 from napari.layers import Image
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.forms.image_input import ImageSelection
 from napari_saf._gui.layers import large, reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
@@ -28,6 +30,11 @@ from napari_saf.tiles import LabelStore, LargeJob
 pytestmark = [pytest.mark.gui]
 
 SIDE = 192
+
+
+SPOTS = np.zeros((64, 64))
+SPOTS[10:20, 12:24] = SPOTS[40:52, 30:38] = SPOTS[30:36, 50:60] = 1
+SPOTS = gaussian_filter(SPOTS, 1)
 
 
 def sheet(side=SIDE):
@@ -131,6 +138,26 @@ def test_run_labels_what_is_on_screen_until_everything_is_labelled(
     assert not part.visible and shown == ["sheet", "all"]
 
 
+@pytest.mark.parametrize("kind", ["pyramid", "dask", "dask stack"])
+def test_automatic_settings_are_those_in_memory(model, kind):
+    """Of the part on screen and of the tiles, if the image has a ground."""
+    memory = np.tile(SPOTS, (3, 3)).astype(np.float32)
+    if kind == "pyramid":
+        levels = [da.from_array(memory[::k, ::k]) for k in (1, 2, 4)]
+        layer = model.add_image(levels, multiscale=True)
+        look_at(model, 96, 96, 40)
+    else:
+        stack = np.stack([memory] * 3) if "stack" in kind else memory
+        layer = model.add_image(da.from_array(stack, chunks=64))
+        model.reset_view()
+    expected = saf.Problem.from_image(memory).options.features
+    selection = ImageSelection(viewer=model, image=layer, extent="slice")
+    assert expected.name == "foreground"
+    assert selection.job().options.features == expected
+    assert selection.whole_options().features == expected
+    assert expected.ground_text in selection.automatic_note(uses_window=True)
+
+
 def pause_after(n_tiles, dock, monkeypatch, seen=None):
     """Press Pause once so many tiles are there, and once that was seen, where it is to be."""
     own, taken = large.GrowingLevels.take, []
@@ -150,6 +177,9 @@ def test_everything_is_labelled_and_gone_on_with(
 ):
     out = tmp_path / "m.ome.zarr"
     dock = open_on(model, SegmentWidget)
+    counts = []
+    status = "napari_saf._gui.forms.controls.StatusArea.show_progress"
+    monkeypatch.setattr(status, lambda area, *args: counts.append(args[1]))
     pause_after(3, dock, monkeypatch)
     label_all(dock, qtbot, out)
     assert "paused" in dock.large.status.text
@@ -159,7 +189,9 @@ def test_everything_is_labelled_and_gone_on_with(
     other = open_on(model, SegmentWidget)
     other.input.scale.set_value(9)
     label_all(other, qtbot, out)
-    assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
+    assert counts[-1].startswith("done: 9 tiles"), counts[-1]
+    assert {text.split(" of ")[1][:7] for text in counts if text[:1].isdigit()} == {"9 tiles"}
+    assert [layer.name for layer in model.layers if layer.visible] == ["sheet", "m"]
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
         Pipeline(dock.form.read(), dock.input.read().whole_options()),

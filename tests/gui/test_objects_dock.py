@@ -19,6 +19,7 @@ from napari_saf._gui.objects import dock as objects_dock
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.objects.table import ObjectTable
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.cli import main
 from napari_saf.objects import NECK
 
@@ -451,6 +452,7 @@ def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(
     assert not dock.choices.slices.isChecked()
     split(dock, settle)
     assert objects_in(dock) == [1, 2, 3] and not dock.buttons["track"].isEnabled()
+    assert "tick each by itself" in dock.buttons["track"].toolTip()
     dock.choices.slices.setChecked(True)
     settle(dock)
     assert len(dock.table.model.table["slice"]) == 9
@@ -474,6 +476,18 @@ def test_frames_of_a_series_are_split_unasked_one_by_one_and_followed(
     settle(dock)
     (again,) = [layer for layer in model.layers if isinstance(layer, Tracks)]
     assert len(again.data) == 8
+
+
+@pytest.mark.parametrize("extent", ["each", "volume"])
+def test_slices_are_split_as_they_were_labelled(model, open_on, run, settle, extent):
+    frames = np.stack([discs()] * 3).astype(float)
+    segment = open_on(model, SegmentWidget)
+    segment.input.choose(image=model.add_image(frames, name="stack"), extent=extent)
+    run(segment)
+    dock = open_on(model, ObjectsWidget)
+    dock.labels.choose(segment.result)
+    settle(dock)
+    assert dock.choices.slices.isChecked() == (extent == "each")
 
 
 def test_the_table_is_sorted_and_filtered_by_measures(qtbot):

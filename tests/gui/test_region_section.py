@@ -202,13 +202,18 @@ def test_the_button_says_how_far_merging_is_stops_it_and_begins_it_again(
     np.testing.assert_array_equal(layer.data, tree.at_level(0.9))
 
 
-def test_of_separate_things_the_labels_stay_in_view(viewer, dock, label, settle, monkeypatch):
-    """What is said of them does not wait for regions."""
-    image = np.full((120, 120, 3), 40, np.uint8)
+def things(n_slices=1):
+    """Return slices with 36 things on a ground each."""
+    image = np.full((n_slices, 120, 120, 3), 40, np.uint8)
     for row in range(8, 120, 20):
         for column in range(8, 120, 20):
-            image[row : row + 7, column : column + 7] = 200, 80, 90
-    dock.input.choose(image=viewer.add_image(image, name="things", rgb=True))
+            image[:, row : row + 7, column : column + 7] = 200, 80, 90
+    return image
+
+
+def test_of_separate_things_the_labels_stay_in_view(viewer, dock, label, settle, monkeypatch):
+    """What is said of them does not wait for regions."""
+    dock.input.choose(image=viewer.add_image(things()[0], name="things", rgb=True))
     monkeypatch.setattr(region_section, "MOST_PIXELS", 1000)
     label(dock)
     assert dock.next_row.buttons["Objects"].text() == "36 things: Objects …"
@@ -220,6 +225,21 @@ def test_of_separate_things_the_labels_stay_in_view(viewer, dock, label, settle,
     assert dock.regions.regions_button.text() == "37 regions"
     dock.input.choose(image=viewer.layers["blocks"])
     assert dock.next_row.buttons["Objects"].text() == "Objects …"
+
+
+def test_slices_by_themselves_have_things_and_regions_of_their_own(viewer, dock, label, settle):
+    image = things(3)
+    dock.input.choose(image=viewer.add_image(image, name="stack", rgb=True), extent="slice")
+    label(dock)
+    assert dock.next_row.buttons["Objects"].text() == "36 things: Objects …"
+    dock.input.choose(extent="each")
+    result = label(dock)
+    assert dock.next_row.buttons["Objects"].text() == "108 things: Objects …"
+    dock.regions.slider.setValue(100)
+    settle(dock)
+    regions = next(one for one in layers_of(viewer)[1] if one.ndim == 3 and one.visible)
+    expected = saf.merge_regions(result.labels, image, axes=(1, 2)).at_level(1.0)
+    np.testing.assert_array_equal(regions.data, expected)
 
 
 def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, label, settle, open_on):
@@ -306,10 +326,11 @@ def test_regions_of_a_volume_come_when_they_are_asked_for_and_not_outside_a_mask
     dock.regions.regions_button.click()
     settle(dock)
     (layer,) = layers_of(viewer)[1]
-    expected = saf.merge_regions(result.labels, stack()).at_level()
+    expected = saf.merge_regions(result.labels, stack(), axes=(1, 2)).at_level()
     np.testing.assert_array_equal(layer.data, expected)
     np.testing.assert_array_equal(layer.data > 0, mask > 0)
-    assert layer.visible and not viewer.layers["stack [SAF]"].visible
+    labels = layer_of(viewer, "stack [SAF, each slice by itself]")
+    assert layer.visible and not labels.visible
 
 
 def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):

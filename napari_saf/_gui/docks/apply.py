@@ -34,7 +34,7 @@ from napari_saf._gui.forms.layout import (
     keep_apart,
 )
 from napari_saf._gui.layers import placement
-from napari_saf._gui.layers.large import narrowed
+from napari_saf._gui.layers.large import ground_in, narrowed
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.panel import RunPanel
@@ -370,7 +370,7 @@ def repeat_job(
         3 if image.rgb else 1 if channel is None else placement.pixels_of(image).shape[channel]
     )
     read = dataclasses.replace(recipe.options, channel_axis=region.channel_axis_read)
-    ground = ImageJob(region.pixels, read).ground() if read.features == AUTO else None
+    ground = ground_in(region, read) if read.features == AUTO else None
     resolved = recipe.options.resolve([region.shape], n_channels, ground=ground)
     assert not isinstance(resolved.window, str)
     window, note = region.fit(resolved.window)

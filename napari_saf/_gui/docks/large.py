@@ -22,7 +22,7 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
-from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY, metadata_of
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.runs.task import Task
@@ -99,8 +99,8 @@ class LargeSection(FormSection):
         except SafError as error:
             self.status.show_error(describe_error(error))
             return
-        if is_anew and self.layer in self._viewer.layers:
-            self._viewer.layers.remove(self.layer)
+        if is_anew:
+            self._remove_layers(out)
         self.layer, self._target = None, target
         arguments = region.channel_axis, values, out, is_anew
         task = self._task = Task(partial(_label, image, learner, *arguments))
@@ -196,6 +196,14 @@ class LargeSection(FormSection):
         if self.layer in self._viewer.layers:
             self.layer.refresh(extent=False, highlight=False)
 
+    def _remove_layers(self, out: Path) -> list[Any]:
+        """Remove the layers that show the labels in a store; return them."""
+        store, layers = str(out.absolute()), self._viewer.layers
+        shown = [layer for layer in layers if metadata_of(layer).get(STORE_KEY) == store]
+        for layer in shown:
+            layers.remove(layer)
+        return shown
+
     def _add_layer(self, step: _Shown) -> None:
         (image, placement, out), prototypes, levels = self._target, step.prototypes, step.levels
         if image not in self._viewer.layers:
@@ -203,6 +211,7 @@ class LargeSection(FormSection):
         if placement.singletons:
             levels = [SpreadArray(array, placement.singletons) for array in levels]
         active = self._viewer.layers.selection.active
+        earlier = self._remove_layers(out)
         self.layer = self._viewer.add_labels(
             levels if len(levels) > 1 else levels[0],
             multiscale=len(levels) > 1,
@@ -217,7 +226,7 @@ class LargeSection(FormSection):
         )
         insert_above(self._viewer, self.layer, image)
         if active is not None:
-            self._viewer.layers.selection.active = active
+            self._viewer.layers.selection.active = self.layer if active in earlier else active
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +277,8 @@ def _label(
         if step.tile is None or now - shown > _SHOWN_SECONDS:
             shown = now
             n_done, n_tiles = len(step.done), step.n_tiles
-            text = TileCount(n_done, n_tiles).state
+            n_finest = sum(tile[0] == 0 for tile in step.done)
+            text = TileCount(n_finest, len(step.plan.tiles())).state
             if n_done > n_before:
                 remaining = (now - began) / (n_done - n_before) * (n_tiles - n_done)
                 text += f", {duration_text(remaining)} left"

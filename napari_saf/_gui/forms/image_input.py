@@ -16,7 +16,7 @@ from napari_saf._gui.forms.fields import create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
-from napari_saf._gui.layers.large import LargeRegion, narrowed
+from napari_saf._gui.layers.large import LargeRegion, ground_in, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
@@ -164,7 +164,7 @@ class ImageSelection:
             window = region.window(window)[0]
         options = dataclasses.replace(job.options, window=window, channel_axis=axis)
         job = dataclasses.replace(job, options=options)
-        ground = job.ground() if options.features == AUTO else None
+        ground = ground_in(region, options, self.mask) if options.features == AUTO else None
         shapes, n_channels = [region.shape], len(self.channel_names)
         options = options.resolve(shapes, n_channels, region.averaged_axes, ground)
         return dataclasses.replace(job, options=options)
@@ -179,7 +179,8 @@ class ImageSelection:
         fixed, lines = self.slices().fixed, []
         if fixed:
             shape, word = placement.pixels_of(self.image).shape, self._slice_word(min(fixed))
-            at = [f"{self._slice_word(n)} {k + 1} of {shape[n]}" for n, k in fixed.items()]
+            # Counted from 0, as by the sliders and in tables.
+            at = [f"{self._slice_word(n)} {k} of 0 to {shape[n] - 1}" for n, k in fixed.items()]
             lines = [f"{', '.join(at)} is labelled; to label all, change {word.capitalize()}s"]
         return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
 
@@ -193,12 +194,14 @@ class ImageSelection:
         return ", ".join(" ".join(words[name]).strip() for name in automatic)
 
     def changes_since(self, start: ImageOptions, *, uses_window: bool) -> list[str]:
-        """Return descriptions of the options that differ from `start`."""
+        """Return descriptions of an extent other than a slice, and of options unlike `start`."""
         words, at_start = _words(self.options, uses_window), _words(start, uses_window)
         if self.features is not None:
             words["features"] = ("", self.features.name)
         changed = [words[name] for name in words if words[name] != at_start[name]]
-        return [f"{name.capitalize()} {text}".strip() for name, text in changed]
+        texts = [f"{name.capitalize()} {text}".strip() for name, text in changed]
+        is_stack = len(self.axes) > 2 and self.extent != "slice"
+        return [text for text, extent in self.extents if extent == self.extent and is_stack] + texts
 
 
 def _words(options: ImageOptions, uses_window: bool) -> dict[str, tuple[str, str]]:

@@ -14,14 +14,18 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, place
-from napari_saf._gui.layers.reading import Index, Pixels
+from napari_saf._gui.layers.reading import ImageJob, Index, Pixels
 from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of
 from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.features import Ground, looked_at, middle_of
 from napari_saf.io import ImageSource, Region, is_zarr
+from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
 MOST_ON_SCREEN = 1280
 """Maximal side in pixels of the region labelled interactively; larger ones are subsampled."""
+LEAST_OVERVIEW = 2048
+"""Least longest side of the level in which a background is detected."""
 STROKES_SIDE = 512
 """Side in pixels of the region in which strokes are painted."""
 MOST_IN_MEMORY = 2**22
@@ -187,6 +191,38 @@ def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) ->
         for axis, ends in enumerate(box)
     )
     return LargeRegion(image, region.channel_axis, region.fixed, region.together, level, sampled)
+
+
+def ground_in(
+    region: ImageRegion, options: ImageOptions, mask: Labels | None = None
+) -> Ground | None:
+    """Return the background of the image of a region; None for volumes, which need none.
+
+    That of a large image is detected in all of it, at a reduced size, as for its tiles.
+    """
+    if region.together and len(region.averaged_axes) != 2:
+        return None
+    parts = _overview(region) if is_large(region.image) else [region]
+    jobs = [ImageJob(each.pixels, options, mask=each.over(mask)) for each in parts]
+    return jobs[0].ground(*jobs[1:])
+
+
+def _overview(region: ImageRegion) -> list[LargeRegion]:
+    """Return a large image at a reduced size, and its centre at full resolution."""
+    image, together = region.image, region.together or region.axes
+    shown = [axis for axis in region.free_axes if axis in together]
+    levels = [level.shape[: image.ndim] for level in levels_of(image)]
+    fits = [max(sides[axis] for axis in shown) >= LEAST_OVERVIEW for sides in levels]
+    level = max((k for k, is_enough in enumerate(fits) if is_enough), default=0)
+    every, middle = ([slice(0, n) for n in levels[k]] for k in (level, 0))
+    places = looked_at([levels[level][axis] for axis in region.free_axes])
+    for axis, place_on_axis in zip(region.free_axes, places, strict=True):
+        n, m = levels[0][axis], levels[level][axis]
+        every[axis] = slice(*place_on_axis.indices(m))
+        centre = middle_of([n])[0] if axis in shown else slice(n // 2, n // 2 + 1)
+        middle[axis] = slice(*centre.indices(n))
+    chosen = image, region.channel_axis, region.fixed, region.together
+    return [LargeRegion(*chosen, level, tuple(every)), LargeRegion(*chosen, 0, tuple(middle))]
 
 
 def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -134,19 +135,44 @@ class ImageJob:
         """Read the image and merge its labels into regions; return the hierarchy and the pixels."""
         pixels, axis = self.read_image(cancelled)
         tree = merge_regions(
-            labels, pixels, channel_axis=axis, progress=progress, cancelled=cancelled
+            labels,
+            pixels,
+            channel_axis=axis,
+            axes=self.options.averaged_axes(labels.shape),
+            progress=progress,
+            cancelled=cancelled,
         )
         return tree, pixels
 
-    def ground(self) -> Ground | None:
-        """Return the background, see `ground_of`; None for lazy arrays."""
-        parts = [self.pixels.data, *([] if self.mask is None else [self.mask.data])]
-        if not all(isinstance(part, np.ndarray) for part in parts):
+    def ground(self, middle: ImageJob | None = None) -> Ground | None:
+        """Return the background, see `ground_of`; that of a lazy array is kept.
+
+        `middle` is the centre, at full resolution, of an image of reduced size. None if a lazy
+        array cannot be read.
+        """
+        if isinstance(self.pixels.data, np.ndarray):
+            return self._ground(middle)
+        jobs = [self] if middle is None else [self, middle]
+        plain = ImageOptions(channel_axis=self.options.channel_axis)
+        key = [_key_of(dataclasses.replace(job, options=plain, seeds=None)) for job in jobs]
+        for known, _, ground in _GROUNDS:
+            if known == key:
+                return ground
+        try:
+            ground = self._ground(middle)
+        except Exception:  # noqa: BLE001  (of any reader; the run reports it)
             return None
-        pixels, axis = self.read_image(lambda: False)
-        array = channels_last(pixels, axis)[0]
+        _GROUNDS.append((key, jobs, ground))
+        return ground
+
+    def _ground(self, middle: ImageJob | None) -> Ground | None:
+        array = self._channels_last()
         mask = None if self.mask is None else self._spread(self.mask.read(lambda: False))
-        return ground_of([array], [None if mask is None else inside_of(mask)])
+        inside = None if mask is None else inside_of(mask)
+        return ground_of([array], [inside], None if middle is None else [middle._channels_last()])
+
+    def _channels_last(self) -> NDArray[Any]:
+        return channels_last(*self.read_image(lambda: False))[0]
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, painted over the base labels; None without strokes.
@@ -257,3 +283,5 @@ def fingerprint(array: Any, n_values: int | None) -> int:
 
 
 _SAMPLE = 100_000
+_GROUNDS: deque[tuple[list[tuple[object, ...]], list[ImageJob], Ground | None]] = deque(maxlen=2)
+"""Keys of lazy arrays, the jobs that keep them valid, and their backgrounds."""

@@ -285,8 +285,7 @@ class ObjectsWidget(DockBase):
         self.panel.set_reason(self.choices.why_not, is_free=is_free)
         self.tools.refresh()
         self.buttons["save"].setEnabled(shown is not None and is_free)
-        is_series = shown is not None and shown.source.slice_axis == 0
-        self.buttons["track"].setEnabled(is_series and is_free)
+        self.choices.enable_track(None if shown is None else shown.source, is_free=is_free)
 
     def _release(self) -> None:
         self._preview.stop()

@@ -13,9 +13,10 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
 
+from napari_saf._gui.docks.apply import BUSY
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row, enable
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers.metadata import (
     OBJECTS_KEY,
@@ -25,6 +26,7 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.placement import (
     image_region,
+    labelled_axes,
     labelled_image,
     pixels_of,
     slice_word,
@@ -76,7 +78,7 @@ class ObjectForm(QObject):
         self._is_counted = False
         self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
-        track.setToolTip(_HELP["track"])
+        self._track = track
         self._frames = create_row(track, self.track_by)
         self._frames.layout().setStretch(1, 2)  # keeps "distance" legible
         rows, self._advanced = self.split_form.basic, self.split_form.advanced
@@ -112,6 +114,15 @@ class ObjectForm(QObject):
         if not self._is_counted:
             return "counting the labels …"
         return "tick a label under Kinds" if self.kinds.count() else "this layer has no labels"
+
+    def enable_track(self, source: Source | None, *, is_free: bool) -> None:
+        """Enable Track for objects of slices, else say why it is disabled."""
+        why_not = "" if is_free else BUSY
+        if source is None:
+            why_not = "split the labels first"
+        elif source.slice_axis != 0:
+            why_not = "objects reach through the slices: tick each by itself"
+        enable(self._track, why_not, _HELP["track"])
 
     def source(self) -> Source:
         """Return the chosen layers in their current state."""
@@ -158,7 +169,8 @@ class ObjectForm(QObject):
             for field in (self.slices, self._frames):
                 self.split_form.basic.show_row(field, len(axes) > 2)
             is_series = slice_word(self._viewer, labels, axes[0]) == "frame"
-            self.slices.setChecked(len(axes) > 2 and is_series)
+            is_sliced = is_series or labelled_by_slice(labels, axes[0])
+            self.slices.setChecked(len(axes) > 2 and is_sliced)
             self.image.choose(labelled_image(self._viewer, labels, self.fits))
             pixels = Pixels(pixels_of(labels))
             self._background.run(
@@ -172,6 +184,17 @@ class ObjectForm(QObject):
         self.kinds.show_labels(labels, *counted)
         self._is_counted = True
         self.labels_changed.emit()
+
+
+def labelled_by_slice(layer: Labels, axis: int) -> bool:
+    """Return whether each slice of an axis was labelled by itself, according to the recipe."""
+    try:
+        options = recipe_of(layer).options
+    except SafError:
+        return False
+    axes = labelled_axes(layer)
+    shape = [pixels_of(layer).shape[k] for k in axes]
+    return options is not None and axes.index(axis) not in options.averaged_axes(shape)
 
 
 def is_kinds(layer: Any) -> bool:

@@ -15,6 +15,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.layers.large import ground_in
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.runs.run import Frame, RunJob
@@ -127,6 +128,7 @@ class AutomaticSettings(QCheckBox):
         It returns the name of the choice for `take`, or "" if fewer than two classes are painted.
         """
         choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
+        mask = self._input.pixels().mask
         previous = self._name
         painted = dataclasses.replace(job, base_labels=None, locked=None)
 
@@ -145,7 +147,7 @@ class AutomaticSettings(QCheckBox):
                     return self.reader.read(read_job, cancelled)
 
             def has_ground() -> bool:
-                return n_axes == 2 and painted.ground() is not None
+                return n_axes == 2 and ground_in(region, job.options, mask) is not None
 
             self._fault = ""
             try:

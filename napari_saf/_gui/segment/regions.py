@@ -155,7 +155,8 @@ class RegionSection(QWidget):
         self._is_level_chosen = level is not None
         self._set_level(USUAL_LEVEL if level is None else level)
         labels = result.labels().copy()
-        self._background.run("separate", lambda _: find_separate(labels), self._say)
+        axes = job.image_job.options.averaged_axes(labels.shape)
+        self._background.run("separate", lambda _: find_separate(labels, axes), self._say)
         self.show()
 
     def _merge(self) -> None:
