@@ -274,6 +274,41 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2, 3, 4, 7}
 
 
+def test_the_newest_labels_of_an_image_are_in_sight_and_exported(
+    dock, scribbles, model, save, load, tmp_path, settle
+):
+    """Those of a run after *Label all*, also in a project that is opened again."""
+
+    def labels_in_sight(viewer):
+        results = [x for x in viewer.layers if x.name.endswith("]") and not is_strokes(x)]
+        assert len(results) == 2
+        return [layer for layer in results if layer.visible]
+
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    for n_opened in range(2):
+        dock.label_all()
+        settle(dock)
+        (of_all,) = labels_in_sight(model)
+        assert of_all != scribbles.result
+        if n_opened:
+            save(dock)
+            model, dock, scribbles = load(ScribblesWidget)
+        paint(scribbles, c3=6 + n_opened)
+        scribbles.start()
+        settle(scribbles)
+        assert labels_in_sight(model) == [scribbles.result]
+        dock.export_to(tmp_path / f"out{n_opened}")
+        settle(dock)
+        mask = saf.read_mask(tmp_path / f"out{n_opened}" / "0.labels.tif")
+        np.testing.assert_array_equal(mask.labels, scribbles.result.data)
+    dock.label_all()
+    settle(dock)
+    scribbles.new_strokes()
+    assert not labels_in_sight(model)
+
+
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):
     segment = open_on(model, SegmentWidget)
     segment.form.set_values({"max_labels": 3})

@@ -122,6 +122,11 @@ class _Region:
     is_hidden: bool = False
 
 
+def _region_of(image: Any, index: tuple[int | slice, ...], *, is_hidden: bool = False) -> _Region:
+    fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
+    return _Region(ref(unwrapped(image)), fixed, is_hidden)
+
+
 class ResultVisibility:
     """Visibility of the results of a viewer; holds only weak references to layers."""
 
@@ -135,11 +140,15 @@ class ResultVisibility:
         `index` is the labelled region: results of other slices stay visible, a volume hides those
         of its slices. Return a note on other layers that were hidden, see `uncover`.
         """
-        fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
-        earlier, result = self._results_in(image, fixed), unwrapped(layer)
+        region, result = _region_of(image, index), unwrapped(layer)
+        earlier = self._results_in(image, region.fixed)
         if not earlier or earlier[-1] is not result or self._regions[result].is_hidden:
-            self._show(result, _Region(ref(unwrapped(image)), fixed))
+            self._show(result, region)
         return self.uncover(image, result)
+
+    def register(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
+        """Take a layer as a result without changing what is visible; see `show_result`."""
+        self._regions[unwrapped(layer)] = _region_of(image, index, is_hidden=not layer.visible)
 
     def restore(self, layer: Any) -> None:
         """Show a hidden result again, and hide those of the same region."""
