@@ -55,6 +55,14 @@ def taught(scribbles, paint):
     return scribbles
 
 
+def choose_by_hand(dock, **layers):
+    """Choose layers in the boxes of a dock, as a person does."""
+    dock.input.choose(**layers)
+    for name in layers:
+        box = dock.input.choices[name]
+        box.activated.emit(box.currentIndex())
+
+
 def labels_of(dock):
     """Return the labels of the result as an array of the axes that were labelled."""
     return np.squeeze(dock.result.data)
@@ -128,16 +136,21 @@ def test_strokes_go_with_their_image(taught, model, paint):
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(taught, corner, number)
     assert taught.classes.numbers() == [1, 2]
-    taught.input.choose(image=model.layers["blocks"])
+    of_alike = [taught.strokes.layer, taught.result]
+    choose_by_hand(taught, image=model.layers["blocks"])
     assert taught.strokes.layer == strokes and taught.classes.numbers() == [1, 2, 3, 4]
     assert taught.status.text.startswith("converged") and taught.result.visible
-    taught.input.choose(image=alike)
-    earlier, choice = taught.strokes.layer, taught.input.choices["strokes"]
+    assert "alike is hidden: it covered blocks" in taught.status.text
+    assert model.layers.selection.active == strokes and not any(x.visible for x in of_alike)
+    choose_by_hand(taught, image=alike)
+    assert model.layers.selection.active == of_alike[0] and all(x.visible for x in of_alike)
+    choose_by_hand(taught, image=model.layers["blocks"])
+    choose_by_hand(taught, image=alike)
+    earlier = taught.strokes.layer
     assert earlier.name == "alike strokes" and earlier.visible
     taught.new_strokes()
     assert taught.strokes.layer != earlier and not earlier.visible and strokes.visible
-    taught.input.choose(strokes=earlier)
-    choice.activated.emit(choice.currentIndex())  # chosen by the person
+    choose_by_hand(taught, strokes=earlier)
     assert earlier.visible
 
 
@@ -175,9 +188,17 @@ def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, pa
     assert share_texts(table)[5] == "0.0 %" and strokes.selected_label == 5
     strokes.selected_label = 2
     assert table.selected() == [2]
-    rectangle = table.visualRect(table.model().index(2, 1))
-    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
-    assert strokes.selected_label == 3
+    strokes.visible = False
+    model.layers.selection.active = model.layers["blocks"]
+    for is_drawing_a_box in (False, True):  # a class is painted, whichever layer was active
+        if is_drawing_a_box:
+            taught.buttons["draw_box"].click()
+        strokes.mode, strokes.selected_label = "pan_zoom", 2
+        rectangle = table.visualRect(table.model().index(2, 1))
+        qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
+        assert strokes.selected_label == 3 and strokes.visible and strokes.mode == "paint"
+        assert model.layers.selection.active == strokes and taught.box.layer is None
+        assert taught.status.text.startswith("converged")
 
     taught.uncertainty.click()
     image = model.layers["blocks uncertainty"]
