@@ -128,7 +128,7 @@ def test_undo_or_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     assert "press New" in scribbles.status.text
 
 
-def test_strokes_go_with_their_image(taught, model, paint):
+def test_strokes_go_with_their_image(taught, model, paint, settle):
     strokes, alike = taught.strokes.layer, model.add_image(blocks()[::-1], name="alike")
     taught.input.choose(image=alike)
     assert taught.strokes.layer == strokes
@@ -144,7 +144,12 @@ def test_strokes_go_with_their_image(taught, model, paint):
     assert model.layers.selection.active == strokes and not any(x.visible for x in of_alike)
     choose_by_hand(taught, image=alike)
     assert model.layers.selection.active == of_alike[0] and all(x.visible for x in of_alike)
+    strokes.undo()  # while the dock shows another image
+    settle(taught)
+    assert labels_of(taught).max() == 2
     choose_by_hand(taught, image=model.layers["blocks"])
+    settle(taught)
+    assert labels_of(taught).max() == 3 and taught.classes.numbers() == [1, 2, 3]
     choose_by_hand(taught, image=alike)
     earlier = taught.strokes.layer
     assert earlier.name == "alike strokes" and earlier.visible

@@ -114,7 +114,6 @@ class ScribblesWidget(DockBase):
         self.lay_out(parts, buttons, [self.status, self.large])
 
     def _connect_controls(self) -> None:
-        layers = self._viewer.layers.events
         self.bind_keys(
             {
                 RUN_KEY: self.panel.run_or_stop,
@@ -148,8 +147,8 @@ class ScribblesWidget(DockBase):
             (dims_of(self._viewer).events.axis_labels, self.input.read_axis_names),
             (self.strokes.changed, self._on_strokes_changed),
             (self.workspace.session.shown, self._turn_to),
-            (layers.removed, self._on_layer_removed),
-            (layers.inserted, self._results.show_shares),
+            (self._viewer.layers.events.removed, self._on_layer_removed),
+            (self._viewer.layers.events.inserted, self._results.show_shares),
             (self.classes.recolored, self.workspace.autosave_soon),
             (self.classes.renamed, self.workspace.autosave_soon),
             (self.classes.lock_toggled, self._on_lock_toggled),
@@ -229,8 +228,7 @@ class ScribblesWidget(DockBase):
             self.input.choose(strokes=self._results.fitting_strokes())
         self._index = self._results.index
         self.applying.image.refresh()
-        self._check()
-        self._results.show_current()
+        self._on_region_shown()
 
     def _on_layer_removed(self, event: Any) -> None:
         self.tools.take_removal(event)
@@ -257,11 +255,15 @@ class ScribblesWidget(DockBase):
     def _on_region_changed(self) -> None:
         previous, self._index = self._index, self._results.index
         if self._index != previous and self.input.strokes is not None:
-            self._results.show_current()
-            if self._results.current is not None:
-                self._follow_strokes()
-            else:
-                self._check()
+            self._on_region_shown()
+
+    def _on_region_shown(self) -> None:
+        """Show the state of the labels in view; update them, unless a project kept them."""
+        self._results.show_current()
+        if self._results.current is None or self._results.are_kept:
+            self._check()
+        else:
+            self._follow_strokes()
 
     def _turn_to(self, image: Image, strokes: Labels | None) -> None:
         self.input.choose(image=image, strokes=strokes)

@@ -139,6 +139,12 @@ class StrokeResults(QObject):
         result = self.current
         return result is None or result.checksum != self.checksum()
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether the labels are those of a project, without a run since it was opened."""
+        result = self.current
+        return result is not None and result.has_labels and result.last is None
+
     def check(self) -> str:
         """Read strokes and form; return why they cannot label the image, empty if they can."""
         self.state = self._read_state()
