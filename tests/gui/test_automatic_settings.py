@@ -158,10 +158,18 @@ def test_another_image_or_method_begins_anew(dock, model, stroke):
     assert dock.input.choices["features"].value == "intensity"
     dock.input.choose(image=model.layers["dots"])
     assert dock.input.choices["features"].value == "lab" and dock.automatic.isChecked()
-    dock.form.box.setCurrentIndex(1)  # a method without these settings
-    assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
-    dock.form.box.setCurrentIndex(0)
-    assert dock.automatic.isEnabled()
+    dock.form.set_values({"rho": 0.3})
+    for is_changed in (False, True):
+        before, text = dock.form.values(), dock.automatic.text()
+        dock.form.box.setCurrentIndex(1)  # a method without these settings
+        assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
+        if is_changed:
+            dock.input.choose(max_side=240)
+            dock.input.choose(max_side=480)
+        dock.form.box.setCurrentIndex(0)
+        assert dock.automatic.isEnabled() and dock.form.values() == before
+        assert dock.automatic.isChecked() is not is_changed
+        assert (dock.automatic.text() == text) is not is_changed
 
 
 @pytest.fixture

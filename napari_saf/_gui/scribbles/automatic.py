@@ -49,6 +49,7 @@ class AutomaticSettings(QCheckBox):
         super().__init__()
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
+        self._is_paused = False  # by a method without these settings
         self._fault = ""  # error of the deep features
         self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
@@ -98,10 +99,8 @@ class AutomaticSettings(QCheckBox):
         """Restore the choice of a saved session; an empty name stands for settings by hand."""
         name = values.get("automatic")
         if name == "" or name in self._choices():
-            self._name = name or self._name
-            with signals_blocked(self):
-                self.setChecked(bool(name))
-            self.refresh()
+            self._name, self._is_paused = name or self._name, False
+            self._check(bool(name))
 
     def refresh(self) -> None:
         if self.isChecked():
@@ -177,22 +176,29 @@ class AutomaticSettings(QCheckBox):
             self.switched.emit()
 
     def _on_setting_changed(self) -> None:
-        """Uncheck the box if the user changed one of the settings."""
-        self.setEnabled(self.choice.parameters.keys() <= self._form.values().keys())
-        if self._applied and self.isChecked() and not self._are_shown():
-            with signals_blocked(self):
-                self.setChecked(False)
-            self.refresh()
+        """Uncheck the box if the user changed one of the settings, or until the method has them."""
+        values, parameters = self._form.values(), self.choice.parameters
+        is_possible, are_shown = parameters.keys() <= values.keys(), self._are_options_shown()
+        self.setEnabled(is_possible)
+        self._is_paused &= are_shown
+        are_shown = are_shown and parameters.items() <= values.items()
+        if self._applied and self.isChecked() and not are_shown:
+            self._is_paused = not is_possible
+            self._check(False)
+        elif self._is_paused and is_possible:
+            self._check(True)
 
-    def _are_shown(self) -> bool:
-        """Return whether the controls match the choice."""
-        choice, values = self.choice, self._form.values()
+    def _check(self, is_checked: bool) -> None:
+        with signals_blocked(self):
+            self.setChecked(is_checked)
+        self.refresh()
+
+    def _are_options_shown(self) -> bool:
+        """Return whether the controls of the input match the choice."""
         boxes = {name: self._input.choices[name].value for name in _BOXES}
         boxes["features_name"] = boxes.pop("features")
         boxes["window"] = self._input.scale.value
-        return all(getattr(choice.options, name) == value for name, value in boxes.items()) and all(
-            values.get(name) == value for name, value in choice.parameters.items()
-        )
+        return all(getattr(self.choice.options, name) == value for name, value in boxes.items())
 
 
 class StrokeChooser(QObject):
