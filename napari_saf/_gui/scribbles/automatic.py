@@ -86,14 +86,19 @@ class AutomaticSettings(QCheckBox):
         fault = f"\nnetwork of the preferences: {self._fault}" if self._fault else ""
         return f"{text}{fault}" if self.isChecked() else ""
 
-    def start_anew(self) -> None:
-        """Reset to the initial choice, for another image."""
+    @property
+    def name(self) -> str:
+        """The name of the choice; empty if set by hand."""
+        return self._name if self.isChecked() else ""
+
+    def start_anew(self, name: str) -> None:
+        """Reset, for another image, to the choice that made its labels; "" is the initial one."""
         self.reader.forget()
-        self._name = _FIRST
+        self._name = name or _FIRST
         self.refresh()
 
     def plain_values(self) -> dict[str, str]:
-        return {"automatic": self._name if self.isChecked() else ""}
+        return {"automatic": self.name}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
         """Restore the choice of a saved session; an empty name stands for settings by hand."""

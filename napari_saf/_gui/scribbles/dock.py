@@ -192,7 +192,7 @@ class ScribblesWidget(DockBase):
         elif is_chosen or not self._chooser.choose_first():
             continues = self.warm_start.isChecked() or self.automatic.corrects
             with self.panel.showing_errors():
-                job = self._results.request(continues, self.automatic.note)
+                job = self._results.request(continues, self.automatic.note, self.automatic.name)
                 if is_chosen:
                     self._chooser.settle(job)
                 self.controller.start(job)
@@ -223,9 +223,9 @@ class ScribblesWidget(DockBase):
         self.controller.stop()
         self._results.finite_only = False
         self._chooser.drop()
-        self.automatic.start_anew()
         if self.input.image is not None:
             self.input.choose(strokes=self._results.fitting_strokes())
+        self.automatic.start_anew(self._results.choice)
         self._index = self._results.index
         self.applying.image.refresh()
         self._on_region_shown()

@@ -31,8 +31,9 @@ _NEAR = 1e-3
 class StrokeResult:
     """The layers of the result of strokes on one region (`index`) of an image.
 
-    `checksum` is that of the strokes of the last run; None if another run replaced it. `summary`
-    is its final status, or what is missing; `shares` are those of the classes.
+    `checksum` is that of the strokes of the last run; None if another run replaced it. `choice` is
+    its automatic choice of settings, `summary` its final status, or what is missing; `shares` are
+    those of the classes.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class StrokeResult:
         self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", placement, strokes)
         self.warm_start: WarmStart | None = None
         self.checksum: int | None = None
-        self.summary, self.shares = "", dict[int, float]()
+        self.choice, self.summary, self.shares = "", "", dict[int, float]()
         self.last: tuple[Problem, Segmentation] | None = None
         self.has_labels = False
         self.locked: LabelImage | None = None  # 0 at free pixels

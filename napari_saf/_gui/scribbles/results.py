@@ -140,6 +140,11 @@ class StrokeResults(QObject):
         return result is None or result.checksum != self.checksum()
 
     @property
+    def choice(self) -> str:
+        """The automatic choice that made the labels; empty if unknown."""
+        return "" if self.current is None else self.current.choice
+
+    @property
     def are_kept(self) -> bool:
         """Whether the labels are those of a project, without a run since it was opened."""
         result = self.current
@@ -314,10 +319,14 @@ class StrokeResults(QObject):
             self._results.append(result)
         return result
 
-    def request(self, continues: bool, note: str) -> RunJob:
-        """Return the job of a run, which `continues` from the current labels or starts anew."""
+    def request(self, continues: bool, note: str, choice: str) -> RunJob:
+        """Return the job of a run, which `continues` from the current labels or starts anew.
+
+        `choice` is the name of the automatic choice of settings, and `note` describes it.
+        """
         method, job = self._form.read(), self.job()
         result = self.in_view()
+        result.choice = choice
         self.give_way(result)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
         return RunJob(
