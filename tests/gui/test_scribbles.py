@@ -379,6 +379,31 @@ def test_a_warm_start_needs_fewer_evaluations_and_knows_a_new_class(taught, pain
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}
 
 
+def test_labels_that_do_not_follow_strokes_or_settings_are_said_to_be_older(taught, paint, settle):
+    outcome = taught.status.text
+    assert outcome.startswith("converged")
+    scale, method = taught.input.scale.value, taught.form.box.currentIndex()
+    taught.follow.setChecked(False)
+    paint(taught, (2, 12), 2)
+    assert "older than the strokes: press Update" in taught.status.text
+    taught.input.scale.set_value(9)
+    assert "older than the strokes and settings" in taught.status.text
+    taught.strokes.layer.undo()
+    settle(taught)
+    assert "older than the settings" in taught.status.text
+    taught.input.scale.set_value(scale)
+    assert taught.status.text == outcome
+    taught.form.box.setCurrentIndex(1)
+    assert "older than the settings" in taught.status.text
+    taught.form.box.setCurrentIndex(method)
+    assert taught.status.text == outcome
+    taught.form.set_values({"rho": 0.3})
+    assert "older" in taught.status.text
+    taught.buttons["update_labels"].click()
+    settle(taught)
+    assert taught.status.text.startswith("converged")
+
+
 def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, settle, qtbot):
     image = np.zeros((64, 64, 3), np.uint8)
     for row in (4, 24, 44):

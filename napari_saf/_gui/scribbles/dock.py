@@ -142,7 +142,7 @@ class ScribblesWidget(DockBase):
             (self.input.choices["extent"].activated, self._follow_strokes),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._on_region_changed),
-            (self.input.axes_changed, self._check),
+            (self.input.options_changed, self._check),
             (self._slices.changed, self._on_region_changed),
             (dims_of(self._viewer).events.axis_labels, self.input.read_axis_names),
             (self.strokes.changed, self._on_strokes_changed),
@@ -163,8 +163,7 @@ class ScribblesWidget(DockBase):
     @property
     def result(self) -> Any:
         """The displayed Labels layer; None without a result."""
-        current = self._results.current
-        return None if current is None else current.live.layer
+        return self._results.layer
 
     def suggest(self) -> None:
         """Mark the most uncertain spot, or show why there is none."""
@@ -278,6 +277,7 @@ class ScribblesWidget(DockBase):
     def _check(self, *changed: object) -> None:
         self._results.check()
         self._refresh()
+        self._results.show_age()
 
     def _refresh(self, *changed: object) -> None:
         self.next_row.refresh()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject
 
 from napari_saf._gui.docks.apply import ApplyRequest, save_classifier, start_applying
-from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice, PlainValues
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
@@ -49,7 +49,6 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.project import fit_jointly
 from napari_saf.result import Segmentation, Status
 
-_PAINTED_SINCE = ", before the last strokes: press Update"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
 
@@ -108,6 +107,7 @@ class StrokeResults(QObject):
         self._classes, self._strokes = classes, classes.strokes
         self._results: list[StrokeResult] = []
         self._ring: Any = None
+        self._age = ""  # as shown
         self.state = StrokeState()
         self.finite_only = self.shows_uncertainty = False
         self._controller.began.connect(self._on_began)
@@ -174,12 +174,31 @@ class StrokeResults(QObject):
             is_locked=job.locked is not None,
         )
 
+    def age(self) -> str:
+        """Return which changes the labels in view do not follow; empty without any."""
+        result = self.current
+        if result is None or not result.has_labels or self._controller.is_running:
+            return ""
+        is_of_others = result.settings not in (None, self._settings())
+        changes = {"strokes": result.checksum != self.checksum(), "settings": is_of_others}
+        changed = " and ".join(name for name, is_changed in changes.items() if is_changed)
+        return f"the labels are older than the {changed}: press Update" if changed else ""
+
+    def show_age(self) -> None:
+        """Show the status of the labels in view if it changed whether they are outdated."""
+        if not self.why_disabled and self.age() != self._age:
+            self.show_current()
+
+    def _settings(self) -> tuple[PlainValues, PlainValues]:
+        return self._input.plain_values(), self._form.plain_values()
+
     def show_current(self) -> None:
         """Show the shares of the classes, and the status of the labels in view."""
         self.show_shares()
-        result = self.current
+        result, self._age = self.current, self.age()
         if not self._controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
+            text = self._age or text
             if not text and (reason := self.check()):
                 self._panel.explain_reason(reason)
             else:
@@ -232,6 +251,7 @@ class StrokeResults(QObject):
 
     def _on_began(self, job: RunJob) -> None:
         """Exclude pixels that are not finite after the user accepted that suggestion."""
+        self._age = ""
         if not job.is_applied:
             self.finite_only |= job.image_job.finite_only
 
@@ -254,6 +274,7 @@ class StrokeResults(QObject):
     def _on_finished(self, job: RunJob) -> None:
         if job.strokes is not None and job.strokes not in self._viewer.layers:
             self.show_current()  # without strokes: what to do next
+        self.show_age()
 
     def _on_class_edited(self, *edited: object) -> None:
         for result in self.of_strokes():
@@ -285,6 +306,11 @@ class StrokeResults(QObject):
         matches = (r for r in self._results if (r.image, r.strokes, r.index) == key)
         return next(matches, None) or self._take_up()
 
+    @property
+    def layer(self) -> Any:
+        """The labels of the current strokes on the region on screen; None without any."""
+        return None if self.current is None else self.current.live.layer
+
     def _take_up(self) -> StrokeResult | None:
         """Adopt the labels of a reopened project that follow the strokes; None without any.
 
@@ -305,8 +331,7 @@ class StrokeResults(QObject):
             return None
         now, result.has_labels = fingerprint(pixels, None), True
         result.checksum = metadata_of(result.live.layer).get(FOLLOWED_KEY, now)
-        since = "" if result.checksum == now else _PAINTED_SINCE
-        result.summary = f"labels as they were kept{since}"
+        result.summary = "labels as they were kept"
         self._results.append(result)
         return result
 
@@ -326,7 +351,7 @@ class StrokeResults(QObject):
         """
         method, job = self._form.read(), self.job()
         result = self.in_view()
-        result.choice = choice
+        result.choice, result.settings = choice, self._settings()
         self.give_way(result)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
         return RunJob(
@@ -452,9 +477,8 @@ class StrokeResults(QObject):
         The labels of another image become active: painting would go on beneath them.
         """
         strokes = self._input.strokes if request.image == self._input.image else None
-        labels = None if self.current is None else self.current.live.layer
         with self._panel.showing_errors():
-            arguments = self._panel, self._viewer, request, self.classifier(), labels
+            arguments = self._panel, self._viewer, request, self.classifier(), self.layer
             start_applying(*arguments, title=TITLE, strokes=strokes)
 
     def save_classifier(self, path: str, rescale: bool) -> None:
