@@ -421,6 +421,9 @@ def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, 
     assert (strokes[25:32, 25:32] == 1).all() and (strokes[20:23, 20:23] == 2).all()
     assert not strokes[:15].any() and dock.box.layer is None
     assert (dock.result.data[48, 48], dock.result.data[40, 8]) == (1, 2)
+    dock.strokes.layer.undo()
+    assert not strokes.any()
+    dock.strokes.layer.redo()
     dock.buttons["draw_box"].click()
     dock.box.layer.add_rectangles([[12, 2], [12, 2.4], [12.4, 2.4], [12.4, 2]])
     qtbot.waitUntil(lambda: dock.status.is_error, timeout=TIMEOUT)

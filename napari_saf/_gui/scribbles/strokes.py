@@ -461,8 +461,8 @@ def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Label
     painted = np.zeros(strokes.data.shape, np.uint8)
     region = painted[job.seeds.index]
     region[...] = exemplar_strokes(values, box).reshape(region.shape)
-    for number in (2, 1):
-        strokes.data_setitem(np.nonzero(painted == number), number)
+    pixels = np.nonzero(painted)
+    strokes.data_setitem(pixels, painted[pixels])  # one undo step
 
 
 def _sides(job: ImageJob, points: NDArray[Any], shape: tuple[int, ...]) -> Iterator[slice]:
