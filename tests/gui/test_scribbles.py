@@ -92,8 +92,9 @@ def test_labels_follow_strokes_undo_redo_and_erased_classes_in_one_layer_below(
     settle(scribbles)
     np.testing.assert_array_equal(labels_of(scribbles), with_four)
     for number in (4, 3, 2):
-        scribbles.classes.selectRow(scribbles.classes.numbers().index(number))
+        scribbles.strokes.paint_with(number)
         scribbles.buttons["erase_class"].click()
+        assert scribbles.classes.selected() == [1] == [scribbles.strokes.layer.selected_label]
         scribbles.strokes.layer.visible, model.dims.ndisplay = False, 3  # even so
     settle(scribbles)
     assert scribbles.classes.numbers() == [1]

@@ -39,7 +39,10 @@ _BUTTONS = {
     ),
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
-    "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
+    "erase_class": (
+        "Erase class",
+        "Erase all strokes of the chosen class (Ctrl+Z brings them back).",
+    ),
     "draw_box": ("Box", "Draw a box around one object: strokes are painted on it and around it."),
 }
 """Text and tooltip of a button by the name of its method."""
@@ -369,9 +372,12 @@ class StrokeTools(QWidget):
             self.classes.refresh()
 
     def erase_class(self) -> None:
+        """Erase the selected class, and choose the first of the others to paint."""
         for number in self.classes.selected():
             self._strokes.erase_class(number)
             self.classes.refresh()
+            if remaining := self.classes.numbers():
+                self._strokes.paint_with(remaining[0])
 
     def draw_box(self) -> None:
         self.box.start()
