@@ -195,7 +195,9 @@ class MethodForm(OptionsForm):
             and (self._asks_start or not parameter.at_start)
         ]
         self.ask_for(self.method, parameters)
-        self.set_values({"device": current_settings().device} | self._previous.get(self.method, {}))
+        self.set_values(
+            {"device": current_settings().device, **self._previous.get(self.method, {})}
+        )
 
     def _on_method_chosen(self) -> None:
         with suppress(SafError):

@@ -467,8 +467,8 @@ def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Label
     painted = np.zeros(strokes.data.shape, np.uint8)
     region = painted[job.seeds.index]
     region[...] = exemplar_strokes(values, box).reshape(region.shape)
-    pixels = np.nonzero(painted)
-    strokes.data_setitem(pixels, painted[pixels])  # one undo step
+    changed = np.nonzero(painted)
+    strokes.data_setitem(changed, painted[changed])  # one undo step
 
 
 def _sides(job: ImageJob, points: NDArray[Any], shape: tuple[int, ...]) -> Iterator[slice]:
