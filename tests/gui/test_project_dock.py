@@ -299,10 +299,13 @@ def test_the_newest_labels_of_an_image_are_in_sight_and_exported(
         scribbles.start()
         settle(scribbles)
         assert labels_in_sight(model) == [scribbles.result]
+        image = dock.session.current.layer
+        image.visible = scribbles.result.visible = False  # as another image hides them
         dock.export_to(tmp_path / f"out{n_opened}")
         settle(dock)
         mask = saf.read_mask(tmp_path / f"out{n_opened}" / "0.labels.tif")
         np.testing.assert_array_equal(mask.labels, scribbles.result.data)
+        image.visible = True
     dock.label_all()
     settle(dock)
     scribbles.new_strokes()

@@ -189,7 +189,7 @@ class ResultVisibility:
             self._hide(layer)
 
     def _show(self, layer: Any, region: _Region) -> None:
-        """Show a result and hide the others; it becomes active if one of them was."""
+        """Show a result, above the others, and hide those; it becomes active if one of them was."""
         replaced = self._results_in(region.image(), region.fixed)
         for result in replaced:
             self._hide(result)
@@ -197,9 +197,14 @@ class ResultVisibility:
         self._regions[layer] = region
         _make_visible(region.image(), layer)
         viewer = self._viewer()
-        active = None if viewer is None else viewer.layers.selection.active
-        if active is not None and unwrapped(active) in replaced and layer in viewer.layers:
-            viewer.layers.selection.active = layer
+        if viewer is None or layer not in viewer.layers:
+            return
+        layers, now = viewer.layers, viewer.layers.index(layer)
+        top = max([layers.index(result) for result in replaced if result in layers], default=now)
+        if top > now:
+            layers.move(now, top + 1)
+        if layers.selection.active is not None and unwrapped(layers.selection.active) in replaced:
+            layers.selection.active = layer
 
     def _hide(self, layer: Any) -> None:
         if layer.visible:
