@@ -14,6 +14,7 @@ from qtpy.QtCore import Qt
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -310,6 +311,23 @@ def test_the_newest_labels_of_an_image_are_in_sight_and_exported(
     settle(dock)
     scribbles.new_strokes()
     assert not labels_in_sight(model)
+
+
+def test_strokes_and_labels_hidden_with_their_image_are_opened_with_it(
+    model, dock, scribbles, save, load, folder, settle
+):
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    model.open(str(folder / "1.tif"), plugin="napari")
+    image = model.layers["0"]
+    model.layers.move(len(model.layers) - 1, 0)  # below the first one
+    visibility_of(model).reveal(model.layers["1"], model.layers["1"])
+    assert not any(layer.visible for layer in (image, strokes_on(model), scribbles.result))
+    save(dock)
+    second, other, _ = load(ScribblesWidget)
+    other.images.go_to(other.session.model.entries[0])
+    assert all(layer.visible for layer in second.layers) and len(second.layers) == 3
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):

@@ -236,13 +236,23 @@ def _make_visible(*layers: Any) -> None:
             layer.visible = True
 
 
+_HIDDEN_WITH_IMAGE: WeakSet[Any] = WeakSet()
+
+
+def is_shown_with_image(layer: Any) -> bool:
+    """Return whether a layer is visible, or will be when its image is shown again."""
+    return bool(layer.visible or unwrapped(layer) in _HIDDEN_WITH_IMAGE)
+
+
 def _show_together(image: Image, layers: list[Any]) -> None:
     """Show layers of an image, if they still exist, when the image is shown again."""
     results = WeakSet(layer for layer in layers if image_id_of(layer) == str(image.unique_id))
+    _HIDDEN_WITH_IMAGE.update(results)
 
     def on_visible(event: object) -> None:
         if image.visible:
             image.events.visible.disconnect(on_visible)
+            _HIDDEN_WITH_IMAGE.difference_update(results)
             _make_visible(*results)
 
     if results:

@@ -25,7 +25,7 @@ from napari_saf._gui.layers.placement import (
     world_affine,
 )
 from napari_saf._gui.layers.reader import read_layer
-from napari_saf._gui.layers.view import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, is_shown_with_image, visibility_of
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, differs_in_napari, mask_stem, read_image, split_affine
 from napari_saf.pipeline import Pipeline
@@ -122,7 +122,7 @@ def state_of(layer: Labels) -> LayerState:
         level=None if level is None else float(level),
         is_edited=_is_edited(layer) and not is_strokes(layer),
         prototypes={n: np.asarray(rows, np.float32) for n, rows in points.items()},
-        is_visible=bool(layer.visible),
+        is_visible=is_shown_with_image(layer),
         kinds=tuple(np.asarray(layer.metadata.get(metadata.OBJECTS_KEY, ())).tolist()),
         object_classes=classes.get("names", {}),
         clicks=classes.get("clicks", {}),
