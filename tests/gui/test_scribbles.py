@@ -134,6 +134,10 @@ def test_strokes_go_with_their_image(taught, model, paint, settle):
     taught.input.choose(image=alike)
     assert taught.strokes.layer == strokes
     taught.new_strokes()
+    of_alike = taught.strokes.layer
+    for image, layer in (("blocks", strokes), ("alike", of_alike)):  # even without labels
+        choose_by_hand(taught, image=model.layers[image])
+        assert model.layers.selection.active == taught.strokes.layer == layer
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(taught, corner, number)
     assert taught.classes.numbers() == [1, 2]

@@ -23,6 +23,7 @@ from napari_saf._gui.layers.metadata import (
     FOLLOWED_KEY,
     NAMES_KEY,
     colors_of,
+    image_id_of,
     is_strokes,
     metadata_of,
     recipe_of,
@@ -31,7 +32,7 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.placement import NO_IMAGE, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
-from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.layers.view import center_on, is_shown_with_image
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.result import (
@@ -378,9 +379,14 @@ class StrokeResults(QObject):
         result.checksum = self.checksum()
 
     def fitting_strokes(self) -> Labels | None:
-        """Return the strokes of the last run on the image, or else the current ones if they fit."""
+        """Return the strokes of the image, those of its last run first, or else fitting ones."""
         image, strokes = self._input.image, self._input.strokes
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
+        layers = [layer for layer in reversed(self._viewer.layers) if is_strokes(layer)]
+        layers = [layer for layer in layers if image_id_of(layer) == str(image.unique_id)]
+        painted = [layer for layer in layers if is_shown_with_image(layer)]  # not hidden by New
+        if painted and last not in painted:
+            return painted[0]
         if last is not None or strokes is None:
             return last
         sides, shape = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
