@@ -151,17 +151,27 @@ def test_automatic_is_as_it_was_in_a_project_that_is_opened_again(dock, stroke, 
     assert not again.automatic.isChecked()
 
 
-def test_another_image_or_method_begins_anew(dock, model, stroke):
+def test_another_image_begins_anew_and_an_earlier_image_or_method_goes_on(dock, model, stroke):
     paint_dots(dock, stroke)
+    of_dots = chosen(dock), dock.automatic.text()
     dock.input.choose(image=model.add_image(dots()[0][..., 0], name="grey"))
     assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
     assert dock.input.choices["features"].value == "intensity"
     dock.input.choose(image=model.layers["dots"])
-    assert dock.input.choices["features"].value == "lab" and dock.automatic.isChecked()
-    dock.form.box.setCurrentIndex(1)  # a method without these settings
-    assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
-    dock.form.box.setCurrentIndex(0)
-    assert dock.automatic.isEnabled()
+    assert dock.automatic.isChecked() and (chosen(dock), dock.automatic.text()) == of_dots
+    assert chosen(dock) == (False, 0.0, 1, 7)
+    dock.form.set_values({"rho": 0.3})
+    for is_changed in (False, True):
+        before, text = dock.form.values(), dock.automatic.text()
+        dock.form.box.setCurrentIndex(1)  # a method without these settings
+        assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
+        if is_changed:
+            dock.input.choose(max_side=480)
+            dock.input.choose(max_side=240)
+        dock.form.box.setCurrentIndex(0)
+        assert dock.automatic.isEnabled() and dock.form.values() == before
+        assert dock.automatic.isChecked() is not is_changed
+        assert (dock.automatic.text() == text) is not is_changed
 
 
 @pytest.fixture

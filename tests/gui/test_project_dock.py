@@ -14,6 +14,7 @@ from qtpy.QtCore import Qt
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -297,6 +298,61 @@ def test_strokes_on_all_images_teach_together_and_corrections_by_hand_are_left(
     assert [image.stage for image in project.images] == ["exported", "exported", "labelled"]
     assert len(project.images[2].results) == 1
     assert stages(load()[1]) == ["exported", "exported", "labelled"]
+
+
+def test_the_newest_labels_of_an_image_are_in_sight_and_exported(
+    dock, scribbles, model, save, load, tmp_path, settle
+):
+    """Those of a run after *Label all*, also in a project that is opened again."""
+
+    def labels_in_sight(viewer):
+        results = [x for x in viewer.layers if x.name.endswith("]") and not is_strokes(x)]
+        assert len(results) == 2
+        return [layer for layer in results if layer.visible]
+
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    for n_opened in range(2):
+        dock.label_all()
+        settle(dock)
+        (of_all,) = labels_in_sight(model)
+        assert of_all != scribbles.result
+        if n_opened:
+            save(dock)
+            model, dock, scribbles = load(ScribblesWidget)
+        paint(scribbles, c3=6 + n_opened)
+        scribbles.start()
+        settle(scribbles)
+        assert labels_in_sight(model) == [scribbles.result]
+        image = dock.session.current.layer
+        image.visible = scribbles.result.visible = False  # as another image hides them
+        dock.export_to(tmp_path / f"out{n_opened}")
+        settle(dock)
+        mask = saf.read_mask(tmp_path / f"out{n_opened}" / "0.labels.tif")
+        np.testing.assert_array_equal(mask.labels, scribbles.result.data)
+        image.visible = True
+    dock.label_all()
+    settle(dock)
+    scribbles.new_strokes()
+    assert not labels_in_sight(model)
+
+
+def test_strokes_and_labels_hidden_with_their_image_are_opened_with_it(
+    model, dock, scribbles, save, load, folder, settle
+):
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    model.open(str(folder / "1.tif"), plugin="napari")
+    image = model.layers["0"]
+    model.layers.move(len(model.layers) - 1, 0)  # below the first one
+    visibility_of(model).reveal(model.layers["1"], model.layers["1"])
+    assert not any(layer.visible for layer in (image, strokes_on(model), scribbles.result))
+    save(dock)
+    second, other, _ = load(ScribblesWidget)
+    other.images.go_to(other.session.model.entries[0])
+    assert all(layer.visible for layer in second.layers) and len(second.layers) == 3
 
 
 def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):

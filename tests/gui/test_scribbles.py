@@ -55,6 +55,14 @@ def taught(scribbles, paint):
     return scribbles
 
 
+def choose_by_hand(dock, **layers):
+    """Choose layers in the boxes of a dock, as a person does."""
+    dock.input.choose(**layers)
+    for name in layers:
+        box = dock.input.choices[name]
+        box.activated.emit(box.currentIndex())
+
+
 def labels_of(dock):
     """Return the labels of the result as an array of the axes that were labelled."""
     return np.squeeze(dock.result.data)
@@ -84,8 +92,9 @@ def test_labels_follow_strokes_undo_redo_and_erased_classes_in_one_layer_below(
     settle(scribbles)
     np.testing.assert_array_equal(labels_of(scribbles), with_four)
     for number in (4, 3, 2):
-        scribbles.classes.selectRow(scribbles.classes.numbers().index(number))
+        scribbles.strokes.paint_with(number)
         scribbles.buttons["erase_class"].click()
+        assert scribbles.classes.selected() == [1] == [scribbles.strokes.layer.selected_label]
         scribbles.strokes.layer.visible, model.dims.ndisplay = False, 3  # even so
     settle(scribbles)
     assert scribbles.classes.numbers() == [1]
@@ -120,24 +129,38 @@ def test_undo_or_a_stroke_overtakes_the_run_before_and_another_image_ends_it(
     assert "press New" in scribbles.status.text
 
 
-def test_strokes_go_with_their_image(taught, model, paint):
+def test_strokes_go_with_their_image(taught, model, paint, settle):
     strokes, alike = taught.strokes.layer, model.add_image(blocks()[::-1], name="alike")
     taught.input.choose(image=alike)
     assert taught.strokes.layer == strokes
     taught.new_strokes()
+    of_alike = taught.strokes.layer
+    for image, layer in (("blocks", strokes), ("alike", of_alike)):  # even without labels
+        choose_by_hand(taught, image=model.layers[image])
+        assert model.layers.selection.active == taught.strokes.layer == layer
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(taught, corner, number)
     assert taught.classes.numbers() == [1, 2]
-    taught.input.choose(image=model.layers["blocks"])
+    of_alike = [taught.strokes.layer, taught.result]
+    choose_by_hand(taught, image=model.layers["blocks"])
     assert taught.strokes.layer == strokes and taught.classes.numbers() == [1, 2, 3, 4]
     assert taught.status.text.startswith("converged") and taught.result.visible
-    taught.input.choose(image=alike)
-    earlier, choice = taught.strokes.layer, taught.input.choices["strokes"]
+    assert "alike is hidden: it covered blocks" in taught.status.text
+    assert model.layers.selection.active == strokes and not any(x.visible for x in of_alike)
+    choose_by_hand(taught, image=alike)
+    assert model.layers.selection.active == of_alike[0] and all(x.visible for x in of_alike)
+    strokes.undo()  # while the dock shows another image
+    settle(taught)
+    assert labels_of(taught).max() == 2
+    choose_by_hand(taught, image=model.layers["blocks"])
+    settle(taught)
+    assert labels_of(taught).max() == 3 and taught.classes.numbers() == [1, 2, 3]
+    choose_by_hand(taught, image=alike)
+    earlier = taught.strokes.layer
     assert earlier.name == "alike strokes" and earlier.visible
     taught.new_strokes()
     assert taught.strokes.layer != earlier and not earlier.visible and strokes.visible
-    taught.input.choose(strokes=earlier)
-    choice.activated.emit(choice.currentIndex())  # chosen by the person
+    choose_by_hand(taught, strokes=earlier)
     assert earlier.visible
 
 
@@ -175,9 +198,17 @@ def test_classes_are_named_coloured_and_added_and_a_spot_is_suggested(taught, pa
     assert share_texts(table)[5] == "0.0 %" and strokes.selected_label == 5
     strokes.selected_label = 2
     assert table.selected() == [2]
-    rectangle = table.visualRect(table.model().index(2, 1))
-    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
-    assert strokes.selected_label == 3
+    strokes.visible = False
+    model.layers.selection.active = model.layers["blocks"]
+    for is_drawing_a_box in (False, True):  # a class is painted, whichever layer was active
+        if is_drawing_a_box:
+            taught.buttons["draw_box"].click()
+        strokes.mode, strokes.selected_label = "pan_zoom", 2
+        rectangle = table.visualRect(table.model().index(2, 1))
+        qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
+        assert strokes.selected_label == 3 and strokes.visible and strokes.mode == "paint"
+        assert model.layers.selection.active == strokes and taught.box.layer is None
+        assert taught.status.text.startswith("converged")
 
     taught.uncertainty.click()
     image = model.layers["blocks uncertainty"]
@@ -353,6 +384,31 @@ def test_a_warm_start_needs_fewer_evaluations_and_knows_a_new_class(taught, pain
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}
 
 
+def test_labels_that_do_not_follow_strokes_or_settings_are_said_to_be_older(taught, paint, settle):
+    outcome = taught.status.text
+    assert outcome.startswith("converged")
+    scale, method = taught.input.scale.value, taught.form.box.currentIndex()
+    taught.follow.setChecked(False)
+    paint(taught, (2, 12), 2)
+    assert "older than the strokes: press Update" in taught.status.text
+    taught.input.scale.set_value(9)
+    assert "older than the strokes and settings" in taught.status.text
+    taught.strokes.layer.undo()
+    settle(taught)
+    assert "older than the settings" in taught.status.text
+    taught.input.scale.set_value(scale)
+    assert taught.status.text == outcome
+    taught.form.box.setCurrentIndex(1)
+    assert "older than the settings" in taught.status.text
+    taught.form.box.setCurrentIndex(method)
+    assert taught.status.text == outcome
+    taught.form.set_values({"rho": 0.3})
+    assert "older" in taught.status.text
+    taught.buttons["update_labels"].click()
+    settle(taught)
+    assert taught.status.text.startswith("converged")
+
+
 def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, settle, qtbot):
     image = np.zeros((64, 64, 3), np.uint8)
     for row in (4, 24, 44):
@@ -370,6 +426,9 @@ def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, 
     assert (strokes[25:32, 25:32] == 1).all() and (strokes[20:23, 20:23] == 2).all()
     assert not strokes[:15].any() and dock.box.layer is None
     assert (dock.result.data[48, 48], dock.result.data[40, 8]) == (1, 2)
+    dock.strokes.layer.undo()
+    assert not strokes.any()
+    dock.strokes.layer.redo()
     dock.buttons["draw_box"].click()
     dock.box.layer.add_rectangles([[12, 2], [12, 2.4], [12.4, 2.4], [12.4, 2]])
     qtbot.waitUntil(lambda: dock.status.is_error, timeout=TIMEOUT)

@@ -126,7 +126,8 @@ class OptionsForm(QObject):
 class MethodForm(OptionsForm):
     """A choice of methods (`box`) and the fields of the chosen method.
 
-    Fields are initialized with the defaults of the method and the device of the preferences.
+    Fields are initialized with the defaults of the method and the device of the preferences; those
+    of a method that was chosen before keep their values.
     `asks_prototypes`, `has_seeds` and `asks_start` include parameters for prototypes of an earlier
     result, for strokes, and for runs without an initial assignment. Methods with a caution come
     last, those that ignore strokes only in a form `for_strokes`.
@@ -147,6 +148,7 @@ class MethodForm(OptionsForm):
         super().__init__(viewer, FormSection(), FormSection())
         self._has_seeds = has_seeds
         self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
+        self._previous: dict[type, dict[str, Plain]] = {}  # values by method
         self.box = Choice(_entries(methods, for_strokes))
         for method in self.box.values():
             self.box.explain(method, described(method))
@@ -165,9 +167,11 @@ class MethodForm(OptionsForm):
         """Return the method and its parameters as JSON values; only the first if one is wrong."""
         plain: PlainValues = {"method": self.method.name}
         with suppress(SafError):
-            values = self.values().items()
-            plain["parameters"] = {name: x for name, x in values if isinstance(x, Plain)}
+            plain["parameters"] = self._plain_parameters()
         return plain
+
+    def _plain_parameters(self) -> dict[str, Plain]:
+        return {name: x for name, x in self.values().items() if isinstance(x, Plain)}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
         """Restore values returned by `plain_values`; those without a field are ignored."""
@@ -191,9 +195,13 @@ class MethodForm(OptionsForm):
             and (self._asks_start or not parameter.at_start)
         ]
         self.ask_for(self.method, parameters)
-        self.set_values({"device": current_settings().device})
+        self.set_values(
+            {"device": current_settings().device, **self._previous.get(self.method, {})}
+        )
 
     def _on_method_chosen(self) -> None:
+        with suppress(SafError):
+            self._previous[self._type] = self._plain_parameters()
         with signals_blocked(self):
             self._ask_for_method()
         self.method_changed.emit()

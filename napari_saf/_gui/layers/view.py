@@ -122,6 +122,11 @@ class _Region:
     is_hidden: bool = False
 
 
+def _region_of(image: Any, index: tuple[int | slice, ...], *, is_hidden: bool = False) -> _Region:
+    fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
+    return _Region(ref(unwrapped(image)), fixed, is_hidden)
+
+
 class ResultVisibility:
     """Visibility of the results of a viewer; holds only weak references to layers."""
 
@@ -135,11 +140,15 @@ class ResultVisibility:
         `index` is the labelled region: results of other slices stay visible, a volume hides those
         of its slices. Return a note on other layers that were hidden, see `uncover`.
         """
-        fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
-        earlier, result = self._results_in(image, fixed), unwrapped(layer)
+        region, result = _region_of(image, index), unwrapped(layer)
+        earlier = self._results_in(image, region.fixed)
         if not earlier or earlier[-1] is not result or self._regions[result].is_hidden:
-            self._show(result, _Region(ref(unwrapped(image)), fixed))
+            self._show(result, region)
         return self.uncover(image, result)
+
+    def register(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
+        """Take a layer as a result without changing what is visible; see `show_result`."""
+        self._regions[unwrapped(layer)] = _region_of(image, index, is_hidden=not layer.visible)
 
     def restore(self, layer: Any) -> None:
         """Show a hidden result again, and hide those of the same region."""
@@ -180,7 +189,7 @@ class ResultVisibility:
             self._hide(layer)
 
     def _show(self, layer: Any, region: _Region) -> None:
-        """Show a result and hide the others; it becomes active if one of them was."""
+        """Show a result, above the others, and hide those; it becomes active if one of them was."""
         replaced = self._results_in(region.image(), region.fixed)
         for result in replaced:
             self._hide(result)
@@ -188,9 +197,14 @@ class ResultVisibility:
         self._regions[layer] = region
         _make_visible(region.image(), layer)
         viewer = self._viewer()
-        active = None if viewer is None else viewer.layers.selection.active
-        if active is not None and unwrapped(active) in replaced and layer in viewer.layers:
-            viewer.layers.selection.active = layer
+        if viewer is None or layer not in viewer.layers:
+            return
+        layers, now = viewer.layers, viewer.layers.index(layer)
+        top = max([layers.index(result) for result in replaced if result in layers], default=now)
+        if top > now:
+            layers.move(now, top + 1)
+        if layers.selection.active is not None and unwrapped(layers.selection.active) in replaced:
+            layers.selection.active = layer
 
     def _hide(self, layer: Any) -> None:
         if layer.visible:
@@ -227,13 +241,23 @@ def _make_visible(*layers: Any) -> None:
             set_visible(layer, True)
 
 
+_HIDDEN_WITH_IMAGE: WeakSet[Any] = WeakSet()
+
+
+def is_shown_with_image(layer: Any) -> bool:
+    """Return whether a layer is visible, or will be when its image is shown again."""
+    return bool(layer.visible or unwrapped(layer) in _HIDDEN_WITH_IMAGE)
+
+
 def _show_together(image: Image, layers: list[Any]) -> None:
     """Show layers of an image, if they still exist, when the image is shown again."""
     results = WeakSet(layer for layer in layers if image_id_of(layer) == str(image.unique_id))
+    _HIDDEN_WITH_IMAGE.update(results)
 
     def on_visible(event: object) -> None:
         if image.visible:
             image.events.visible.disconnect(on_visible)
+            _HIDDEN_WITH_IMAGE.difference_update(results)
             _make_visible(*results)
 
     if results:

@@ -258,6 +258,11 @@ class RunPanel(QObject):
         """Change only the text."""
         self._show(Subject.NOTE, None, text)
 
+    def add_note(self, text: str) -> None:
+        """Add a text below the current one, until that changes."""
+        if text:
+            self.status.set_text("\n".join(filter(None, [self.status.text, text])))
+
     def show_outcome(
         self,
         text: str,

@@ -50,6 +50,7 @@ class AutomaticSettings(QCheckBox):
         super().__init__()
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
+        self._is_paused = False  # by a method without these settings
         self._fault = ""  # error of the deep features
         self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
@@ -86,23 +87,26 @@ class AutomaticSettings(QCheckBox):
         fault = f"\nnetwork of the preferences: {self._fault}" if self._fault else ""
         return f"{text}{fault}" if self.isChecked() else ""
 
-    def start_anew(self) -> None:
-        """Reset to the initial choice, for another image."""
+    @property
+    def name(self) -> str:
+        """The name of the choice; empty if set by hand."""
+        return self._name if self.isChecked() else ""
+
+    def start_anew(self, name: str) -> None:
+        """Reset, for another image, to the choice that made its labels; "" is the initial one."""
         self.reader.forget()
-        self._name = _FIRST
+        self._name = name or _FIRST
         self.refresh()
 
     def plain_values(self) -> dict[str, str]:
-        return {"automatic": self._name if self.isChecked() else ""}
+        return {"automatic": self.name}
 
     def show_plain_values(self, values: Mapping[str, Any]) -> None:
         """Restore the choice of a saved session; an empty name stands for settings by hand."""
         name = values.get("automatic")
         if name == "" or name in self._choices():
-            self._name = name or self._name
-            with signals_blocked(self):
-                self.setChecked(bool(name))
-            self.refresh()
+            self._name, self._is_paused = name or self._name, False
+            self._check(bool(name))
 
     def refresh(self) -> None:
         if self.isChecked():
@@ -179,22 +183,29 @@ class AutomaticSettings(QCheckBox):
             self.switched.emit()
 
     def _on_setting_changed(self) -> None:
-        """Uncheck the box if the user changed one of the settings."""
-        self.setEnabled(self.choice.parameters.keys() <= self._form.values().keys())
-        if self._applied and self.isChecked() and not self._are_shown():
-            with signals_blocked(self):
-                self.setChecked(False)
-            self.refresh()
+        """Uncheck the box if the user changed one of the settings, or until the method has them."""
+        values, parameters = self._form.values(), self.choice.parameters
+        is_possible, are_shown = parameters.keys() <= values.keys(), self._are_options_shown()
+        self.setEnabled(is_possible)
+        self._is_paused &= are_shown
+        are_shown = are_shown and parameters.items() <= values.items()
+        if self._applied and self.isChecked() and not are_shown:
+            self._is_paused = not is_possible
+            self._check(False)
+        elif self._is_paused and is_possible:
+            self._check(True)
 
-    def _are_shown(self) -> bool:
-        """Return whether the controls match the choice."""
-        choice, values = self.choice, self._form.values()
+    def _check(self, is_checked: bool) -> None:
+        with signals_blocked(self):
+            self.setChecked(is_checked)
+        self.refresh()
+
+    def _are_options_shown(self) -> bool:
+        """Return whether the controls of the input match the choice."""
         boxes = {name: self._input.choices[name].value for name in _BOXES}
         boxes["features_name"] = boxes.pop("features")
         boxes["window"] = self._input.scale.value
-        return all(getattr(choice.options, name) == value for name, value in boxes.items()) and all(
-            values.get(name) == value for name, value in choice.parameters.items()
-        )
+        return all(getattr(self.choice.options, name) == value for name, value in boxes.items())
 
 
 class StrokeChooser(QObject):

@@ -114,7 +114,6 @@ class ScribblesWidget(DockBase):
         self.lay_out(parts, buttons, [self.status, self.large])
 
     def _connect_controls(self) -> None:
-        layers = self._viewer.layers.events
         self.bind_keys(
             {
                 RUN_KEY: self.panel.run_or_stop,
@@ -134,22 +133,22 @@ class ScribblesWidget(DockBase):
             (self.uncertainty.toggled, self._results.show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
             (self.tools.box_drawn, self._results.paint_box),
+            (self.box.ended, self._results.show_current),
             (self.tools.restored, self.start),
             (self.form.changed, self._on_form_changed),
             (self.automatic.switched, self.start),
             (self._chooser.changed, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
-            (self.input.choices["strokes"].activated, self.tools.show_strokes),
             (self.input.choices["extent"].activated, self._follow_strokes),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._on_region_changed),
-            (self.input.axes_changed, self._check),
+            (self.input.options_changed, self._check),
             (self._slices.changed, self._on_region_changed),
             (dims_of(self._viewer).events.axis_labels, self.input.read_axis_names),
             (self.strokes.changed, self._on_strokes_changed),
             (self.workspace.session.shown, self._turn_to),
-            (layers.removed, self._on_layer_removed),
-            (layers.inserted, self._results.show_shares),
+            (self._viewer.layers.events.removed, self._on_layer_removed),
+            (self._viewer.layers.events.inserted, self._results.show_shares),
             (self.classes.recolored, self.workspace.autosave_soon),
             (self.classes.renamed, self.workspace.autosave_soon),
             (self.classes.lock_toggled, self._on_lock_toggled),
@@ -164,8 +163,7 @@ class ScribblesWidget(DockBase):
     @property
     def result(self) -> Any:
         """The displayed Labels layer; None without a result."""
-        current = self._results.current
-        return None if current is None else current.live.layer
+        return self._results.layer
 
     def suggest(self) -> None:
         """Mark the most uncertain spot, or show why there is none."""
@@ -193,7 +191,7 @@ class ScribblesWidget(DockBase):
         elif is_chosen or not self._chooser.choose_first():
             continues = self.warm_start.isChecked() or self.automatic.corrects
             with self.panel.showing_errors():
-                job = self._results.request(continues, self.automatic.note)
+                job = self._results.request(continues, self.automatic.note, self.automatic.name)
                 if is_chosen:
                     self._chooser.settle(job)
                 self.controller.start(job)
@@ -224,13 +222,12 @@ class ScribblesWidget(DockBase):
         self.controller.stop()
         self._results.finite_only = False
         self._chooser.drop()
-        self.automatic.start_anew()
         if self.input.image is not None:
             self.input.choose(strokes=self._results.fitting_strokes())
+        self.automatic.start_anew(self._results.choice)
         self._index = self._results.index
         self.applying.image.refresh()
-        self._check()
-        self._results.show_current()
+        self._on_region_shown()
 
     def _on_layer_removed(self, event: Any) -> None:
         self.tools.take_removal(event)
@@ -257,11 +254,15 @@ class ScribblesWidget(DockBase):
     def _on_region_changed(self) -> None:
         previous, self._index = self._index, self._results.index
         if self._index != previous and self.input.strokes is not None:
-            self._results.show_current()
-            if self._results.current is not None:
-                self._follow_strokes()
-            else:
-                self._check()
+            self._on_region_shown()
+
+    def _on_region_shown(self) -> None:
+        """Show the state of the labels in view; update them, unless a project kept them."""
+        self._results.show_current()
+        if self._results.current is None or self._results.are_kept:
+            self._check()
+        else:
+            self._follow_strokes()
 
     def _turn_to(self, image: Image, strokes: Labels | None) -> None:
         self.input.choose(image=image, strokes=strokes)
@@ -276,6 +277,7 @@ class ScribblesWidget(DockBase):
     def _check(self, *changed: object) -> None:
         self._results.check()
         self._refresh()
+        self._results.show_age()
 
     def _refresh(self, *changed: object) -> None:
         self.next_row.refresh()

@@ -11,6 +11,7 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from napari_saf._gui.forms.choices import PlainValues
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import FOLLOWED_KEY, metadata_of
 from napari_saf._gui.layers.placement import Placement
@@ -31,8 +32,9 @@ _NEAR = 1e-3
 class StrokeResult:
     """The layers of the result of strokes on one region (`index`) of an image.
 
-    `checksum` is that of the strokes of the last run; None if another run replaced it. `summary`
-    is its final status, or what is missing; `shares` are those of the classes.
+    `checksum` is that of the strokes of the last run; None if another run replaced it. `settings`
+    are the values of its forms, None if unknown; `choice` is its automatic choice of settings,
+    `summary` its final status, or what is missing; `shares` are those of the classes.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class StrokeResult:
         self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", placement, strokes)
         self.warm_start: WarmStart | None = None
         self.checksum: int | None = None
-        self.summary, self.shares = "", dict[int, float]()
+        self.settings: tuple[PlainValues, PlainValues] | None = None
+        self.choice, self.summary, self.shares = "", "", dict[int, float]()
         self.last: tuple[Problem, Segmentation] | None = None
         self.has_labels = False
         self.locked: LabelImage | None = None  # 0 at free pixels

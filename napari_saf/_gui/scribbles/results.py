@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject
 
 from napari_saf._gui.docks.apply import ApplyRequest, save_classifier, start_applying
-from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice, PlainValues
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
@@ -23,6 +23,7 @@ from napari_saf._gui.layers.metadata import (
     FOLLOWED_KEY,
     NAMES_KEY,
     colors_of,
+    image_id_of,
     is_strokes,
     metadata_of,
     recipe_of,
@@ -31,7 +32,7 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.placement import NO_IMAGE, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
-from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.layers.view import center_on, is_shown_with_image
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.result import (
@@ -49,7 +50,6 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.project import fit_jointly
 from napari_saf.result import Segmentation, Status
 
-_PAINTED_SINCE = ", before the last strokes: press Update"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
 
@@ -108,6 +108,7 @@ class StrokeResults(QObject):
         self._classes, self._strokes = classes, classes.strokes
         self._results: list[StrokeResult] = []
         self._ring: Any = None
+        self._age = ""  # as shown
         self.state = StrokeState()
         self.finite_only = self.shows_uncertainty = False
         self._controller.began.connect(self._on_began)
@@ -139,6 +140,17 @@ class StrokeResults(QObject):
         result = self.current
         return result is None or result.checksum != self.checksum()
 
+    @property
+    def choice(self) -> str:
+        """The automatic choice that made the labels; empty if unknown."""
+        return "" if self.current is None else self.current.choice
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether the labels are those of a project, without a run since it was opened."""
+        result = self.current
+        return result is not None and result.has_labels and result.last is None
+
     def check(self) -> str:
         """Read strokes and form; return why they cannot label the image, empty if they can."""
         self.state = self._read_state()
@@ -163,12 +175,31 @@ class StrokeResults(QObject):
             is_locked=job.locked is not None,
         )
 
+    def age(self) -> str:
+        """Return which changes the labels in view do not follow; empty without any."""
+        result = self.current
+        if result is None or not result.has_labels or self._controller.is_running:
+            return ""
+        is_of_others = result.settings not in (None, self._settings())
+        changes = {"strokes": result.checksum != self.checksum(), "settings": is_of_others}
+        changed = " and ".join(name for name, is_changed in changes.items() if is_changed)
+        return f"the labels are older than the {changed}: press Update" if changed else ""
+
+    def show_age(self) -> None:
+        """Show the status of the labels in view if it changed whether they are outdated."""
+        if not self.why_disabled and self.age() != self._age:
+            self.show_current()
+
+    def _settings(self) -> tuple[PlainValues, PlainValues]:
+        return self._input.plain_values(), self._form.plain_values()
+
     def show_current(self) -> None:
         """Show the shares of the classes, and the status of the labels in view."""
         self.show_shares()
-        result = self.current
+        result, self._age = self.current, self.age()
         if not self._controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
+            text = self._age or text
             if not text and (reason := self.check()):
                 self._panel.explain_reason(reason)
             else:
@@ -221,6 +252,7 @@ class StrokeResults(QObject):
 
     def _on_began(self, job: RunJob) -> None:
         """Exclude pixels that are not finite after the user accepted that suggestion."""
+        self._age = ""
         if not job.is_applied:
             self.finite_only |= job.image_job.finite_only
 
@@ -243,6 +275,7 @@ class StrokeResults(QObject):
     def _on_finished(self, job: RunJob) -> None:
         if job.strokes is not None and job.strokes not in self._viewer.layers:
             self.show_current()  # without strokes: what to do next
+        self.show_age()
 
     def _on_class_edited(self, *edited: object) -> None:
         for result in self.of_strokes():
@@ -274,6 +307,11 @@ class StrokeResults(QObject):
         matches = (r for r in self._results if (r.image, r.strokes, r.index) == key)
         return next(matches, None) or self._take_up()
 
+    @property
+    def layer(self) -> Any:
+        """The labels of the current strokes on the region on screen; None without any."""
+        return None if self.current is None else self.current.live.layer
+
     def _take_up(self) -> StrokeResult | None:
         """Adopt the labels of a reopened project that follow the strokes; None without any.
 
@@ -294,8 +332,7 @@ class StrokeResults(QObject):
             return None
         now, result.has_labels = fingerprint(pixels, None), True
         result.checksum = metadata_of(result.live.layer).get(FOLLOWED_KEY, now)
-        since = "" if result.checksum == now else _PAINTED_SINCE
-        result.summary = f"labels as they were kept{since}"
+        result.summary = "labels as they were kept"
         self._results.append(result)
         return result
 
@@ -308,10 +345,14 @@ class StrokeResults(QObject):
             self._results.append(result)
         return result
 
-    def request(self, continues: bool, note: str) -> RunJob:
-        """Return the job of a run, which `continues` from the current labels or starts anew."""
+    def request(self, continues: bool, note: str, choice: str) -> RunJob:
+        """Return the job of a run, which `continues` from the current labels or starts anew.
+
+        `choice` is the name of the automatic choice of settings, and `note` describes it.
+        """
         method, job = self._form.read(), self.job()
         result = self.in_view()
+        result.choice, result.settings = choice, self._settings()
         self.give_way(result)
         notes = [self._input.read().note(uses_window=method.uses_window), note]
         return RunJob(
@@ -338,9 +379,14 @@ class StrokeResults(QObject):
         result.checksum = self.checksum()
 
     def fitting_strokes(self) -> Labels | None:
-        """Return the strokes of the last run on the image, or else the current ones if they fit."""
+        """Return the strokes of the image, those of its last run first, or else fitting ones."""
         image, strokes = self._input.image, self._input.strokes
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
+        layers = [layer for layer in reversed(self._viewer.layers) if is_strokes(layer)]
+        layers = [layer for layer in layers if image_id_of(layer) == str(image.unique_id)]
+        painted = [layer for layer in layers if is_shown_with_image(layer)]  # not hidden by New
+        if painted and last not in painted:
+            return painted[0]
         if last is not None or strokes is None:
             return last
         sides, shape = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
@@ -437,9 +483,8 @@ class StrokeResults(QObject):
         The labels of another image become active: painting would go on beneath them.
         """
         strokes = self._input.strokes if request.image == self._input.image else None
-        labels = None if self.current is None else self.current.live.layer
         with self._panel.showing_errors():
-            arguments = self._panel, self._viewer, request, self.classifier(), labels
+            arguments = self._panel, self._viewer, request, self.classifier(), self.layer
             start_applying(*arguments, title=TITLE, strokes=strokes)
 
     def save_classifier(self, path: str, rescale: bool) -> None:

@@ -39,7 +39,10 @@ _BUTTONS = {
     ),
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
-    "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
+    "erase_class": (
+        "Erase class",
+        "Erase all strokes of the chosen class (Ctrl+Z brings them back).",
+    ),
     "draw_box": ("Box", "Draw a box around one object: strokes are painted on it and around it."),
 }
 """Text and tooltip of a button by the name of its method."""
@@ -75,11 +78,12 @@ class Strokes(QObject):
     """The strokes on one layer at a time.
 
     Painting has its own event, but undo and redo emit only the event of a slice change, so the
-    pixels are compared.
+    pixels are compared. `chosen` is emitted when the user chooses a class to paint.
     """
 
     changed = Signal()
     selected = Signal()
+    chosen = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,6 +155,7 @@ class Strokes(QObject):
     def paint_with(self, number: int) -> None:
         if self.layer is not None:
             self.layer.selected_label = number
+            self.chosen.emit()  # before the mode, which a hidden layer does not keep
             if self.layer.mode not in ("paint", "polygon", "fill"):
                 self.layer.mode = "paint"
 
@@ -304,6 +309,9 @@ class StrokeTools(QWidget):
         }
         fill_layout(QVBoxLayout(self), create_row(*self.buttons.values()), self.classes)
         self.box.drawn.connect(self._on_box_drawn)
+        strokes.chosen.connect(self._activate_strokes)
+        for name in ("image", "strokes"):
+            chosen.choices[name].activated.connect(self._show_chosen)
 
     def refresh(self) -> None:
         """Enable the buttons that apply to the current layer."""
@@ -317,6 +325,7 @@ class StrokeTools(QWidget):
 
     def release(self) -> None:
         self._removed = None
+        self.box.blockSignals(True)
         self.box.stop()
         self._strokes.follow(None)
 
@@ -325,10 +334,6 @@ class StrokeTools(QWidget):
         if is_strokes(event.value) and event.value.data.any():
             self._removed = event.value
             self.refresh()
-
-    def show_strokes(self, *chosen: object) -> None:
-        if self._input.strokes is not None:
-            self._input.strokes.visible = True
 
     def new_strokes_for(self, labels: Labels) -> None:
         """Create strokes in the colours of labels, whose names they take later."""
@@ -367,13 +372,34 @@ class StrokeTools(QWidget):
             self.classes.refresh()
 
     def erase_class(self) -> None:
+        """Erase the selected class, and choose the first of the others to paint."""
         for number in self.classes.selected():
             self._strokes.erase_class(number)
             self.classes.refresh()
+            if remaining := self.classes.numbers():
+                self._strokes.paint_with(remaining[0])
 
     def draw_box(self) -> None:
-        self._panel.hint("draw a box around one object")
         self.box.start()
+        self._panel.hint("draw a box around one object")
+
+    def _show_chosen(self, *chosen: object) -> None:
+        """Bring the chosen image into sight, and its strokes, ready to be painted on."""
+        image = self._input.image
+        self._panel.add_note(visibility_of(self._viewer).reveal(image, image))
+        if self._strokes.layer is None:
+            self._viewer.layers.selection.active = image
+        else:
+            self._strokes.paint_with(self._strokes.layer.selected_label)
+
+    def _activate_strokes(self) -> None:
+        """Make the strokes active and visible, not covered, and end the drawing of a box."""
+        self.box.stop()
+        strokes, view = self._strokes.layer, visibility_of(self._viewer)
+        if not strokes.visible:
+            strokes.visible = True
+        self._viewer.layers.selection.active = strokes
+        self._panel.add_note(view.uncover(self._input.image, strokes))
 
     def _on_box_drawn(self, corners: NDArray[Any]) -> None:
         if self._input.strokes is None:
@@ -382,9 +408,13 @@ class StrokeTools(QWidget):
 
 
 class BoxDrawing(QObject):
-    """Lets the user draw a box; `drawn` emits its corners (4, n_axes) in world coordinates."""
+    """Lets the user draw a box; `drawn` emits its corners (4, n_axes) in world coordinates.
+
+    `ended` is emitted when the box is complete, or is not drawn after all.
+    """
 
     drawn = Signal(object)
+    ended = Signal()
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
@@ -408,6 +438,7 @@ class BoxDrawing(QObject):
             layer.events.data.disconnect(self._on_data)
             if layer in self._viewer.layers:
                 self._viewer.layers.remove(layer)
+            self.ended.emit()
 
     def _on_data(self, event: Any) -> None:
         if event.action == ActionType.ADDED:
@@ -436,8 +467,8 @@ def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Label
     painted = np.zeros(strokes.data.shape, np.uint8)
     region = painted[job.seeds.index]
     region[...] = exemplar_strokes(values, box).reshape(region.shape)
-    for number in (2, 1):
-        strokes.data_setitem(np.nonzero(painted == number), number)
+    changed = np.nonzero(painted)
+    strokes.data_setitem(changed, painted[changed])  # one undo step
 
 
 def _sides(job: ImageJob, points: NDArray[Any], shape: tuple[int, ...]) -> Iterator[slice]:

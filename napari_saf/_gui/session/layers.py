@@ -18,13 +18,14 @@ from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
 from napari_saf._gui.layers.placement import (
     axes_entry,
+    image_region,
     labelled_image,
     pixels_of,
     place,
     world_affine,
 )
 from napari_saf._gui.layers.reader import read_layer
-from napari_saf._gui.layers.view import insert_above
+from napari_saf._gui.layers.view import insert_above, is_shown_with_image, visibility_of
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, differs_in_napari, mask_stem, read_image, split_affine
 from napari_saf.pipeline import Pipeline
@@ -121,7 +122,7 @@ def state_of(layer: Labels) -> LayerState:
         level=None if level is None else float(level),
         is_edited=_is_edited(layer) and not is_strokes(layer),
         prototypes={n: np.asarray(rows, np.float32) for n, rows in points.items()},
-        is_visible=bool(layer.visible),
+        is_visible=is_shown_with_image(layer),
         kinds=tuple(np.asarray(layer.metadata.get(metadata.OBJECTS_KEY, ())).tolist()),
         object_classes=classes.get("names", {}),
         clicks=classes.get("clicks", {}),
@@ -158,6 +159,9 @@ def show_layer(
     insert_above(viewer, layer, image)
     if stored.kind == "strokes":
         layer.opacity, layer.brush_size = 1.0, max(3, round(min(pixels.shape[-2:]) / 80))
+    elif not is_given(layer) or metadata.OBJECTS_KEY in layer.metadata:
+        region = image_region(layer, image)
+        visibility_of(viewer).register(image, layer, () if region is None else region[0])
     return layer
 
 
@@ -262,6 +266,7 @@ def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
         for name in transform if is_aligned else ("axis_labels", "units"):
             setattr(layer, name, transform[name])
     insert_above(viewer, layer, image)
+    visibility_of(viewer).register(image, layer)
 
 
 def path_of(image: Any) -> Path | None:

@@ -19,7 +19,7 @@ from napari_saf._gui.layers.metadata import (
     is_strokes,
     metadata_of,
 )
-from napari_saf._gui.layers.view import selection_kept
+from napari_saf._gui.layers.view import selection_kept, visibility_of
 from napari_saf._gui.session.layers import (
     assign_image,
     is_work,
@@ -274,6 +274,7 @@ class ProjectSession(QObject):
             self.model.replace_stored(entry, made)
             return
         with self._changing(), selection_kept(self.viewer):
+            visibility_of(self.viewer).hide_results(entry.layer)
             for layer in layers_of(self.viewer, entry.layer):
                 if layer.name == made.name and not is_strokes(layer):
                     self.viewer.layers.remove(layer)
