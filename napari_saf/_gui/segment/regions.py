@@ -49,7 +49,7 @@ class RegionSection(QWidget):
     view_changed = Signal(bool)
     """Whether regions are in view."""
     things_counted = Signal(int)
-    """Number of separate objects, 0 if the labels are not of objects."""
+    """Number of separate objects, 0 if the labels are not those of objects and a ground."""
 
     def __init__(
         self, viewer: napari.Viewer, shown: ShownResult, background: BackgroundTasks
@@ -282,7 +282,10 @@ class RegionSection(QWidget):
         self.regions_button.setToolTip(_STOP_HELP if is_stop else _REGIONS_HELP)
 
     def _say(self, separate: Separate) -> None:
-        self.things_counted.emit(separate.number)
+        """Emit the count, unless labels are tones, each of which would be split into objects."""
+        labels = None if self._result is None else self._result.layer.data
+        has_tones = labels is not None and labels.max(initial=0) > 2
+        self.things_counted.emit(0 if has_tones else separate.number)
 
     def _view_regions(self) -> None:
         assert self._tree is not None and self._result is not None
