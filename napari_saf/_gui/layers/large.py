@@ -7,6 +7,7 @@ import itertools
 import math
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import napari
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, place
 from napari_saf._gui.layers.reading import ImageJob, Index, Pixels
-from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of
+from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of, unwrapped
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import Ground, looked_at, middle_of
 from napari_saf.io import ImageSource, Region, is_zarr
@@ -198,13 +199,29 @@ def ground_in(
 ) -> Ground | None:
     """Return the background of the image of a region; None for volumes, which need none.
 
-    That of a large image is detected in all of it, at a reduced size, as for its tiles.
+    That of a large image is detected in all of it, at a reduced size, as for its tiles. That of a
+    lazy image is kept; None if it cannot be read.
     """
     if region.together and len(region.averaged_axes) != 2:
         return None
     parts = _overview(region) if is_large(region.image) else [region]
     jobs = [ImageJob(each.pixels, options, mask=each.over(mask)) for each in parts]
-    return jobs[0].ground(*jobs[1:])
+    if isinstance(jobs[0].pixels.data, np.ndarray):
+        return jobs[0].ground(*jobs[1:])
+    image, key = unwrapped(region.image), [job.source_key for job in jobs]
+    if image in _GROUNDS and _GROUNDS[image][0] == key:
+        return _GROUNDS[image][2]
+    try:
+        ground = jobs[0].ground(*jobs[1:])
+    except Exception:  # noqa: BLE001  (of any reader; the run reports it)
+        return None
+    _GROUNDS[image] = key, jobs, ground
+    return ground
+
+
+_GROUNDS: WeakKeyDictionary[Any, tuple[list[tuple[object, ...]], list[ImageJob], Ground | None]]
+_GROUNDS = WeakKeyDictionary()
+"""By lazy image: key of the pixels, the jobs that keep it valid, and the background."""
 
 
 def _overview(region: ImageRegion) -> list[LargeRegion]:

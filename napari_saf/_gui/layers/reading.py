@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -144,28 +143,17 @@ class ImageJob:
         )
         return tree, pixels
 
-    def ground(self, middle: ImageJob | None = None) -> Ground | None:
-        """Return the background, see `ground_of`; that of a lazy array is kept.
-
-        `middle` is the centre, at full resolution, of an image of reduced size. None if a lazy
-        array cannot be read.
-        """
-        if isinstance(self.pixels.data, np.ndarray):
-            return self._ground(middle)
-        jobs = [self] if middle is None else [self, middle]
+    @property
+    def source_key(self) -> tuple[object, ...]:
+        """Key of the pixels and the mask, whatever the options; valid while the arrays exist."""
         plain = ImageOptions(channel_axis=self.options.channel_axis)
-        key = [_key_of(dataclasses.replace(job, options=plain, seeds=None)) for job in jobs]
-        for known, _, ground in _GROUNDS:
-            if known == key:
-                return ground
-        try:
-            ground = self._ground(middle)
-        except Exception:  # noqa: BLE001  (of any reader; the run reports it)
-            return None
-        _GROUNDS.append((key, jobs, ground))
-        return ground
+        return _key_of(dataclasses.replace(self, options=plain, seeds=None))
 
-    def _ground(self, middle: ImageJob | None) -> Ground | None:
+    def ground(self, middle: ImageJob | None = None) -> Ground | None:
+        """Return the background, see `ground_of`.
+
+        `middle` is the centre, at full resolution, of an image of reduced size.
+        """
         array = self._channels_last()
         mask = None if self.mask is None else self._spread(self.mask.read(lambda: False))
         inside = None if mask is None else inside_of(mask)
@@ -283,5 +271,3 @@ def fingerprint(array: Any, n_values: int | None) -> int:
 
 
 _SAMPLE = 100_000
-_GROUNDS: deque[tuple[list[tuple[object, ...]], list[ImageJob], Ground | None]] = deque(maxlen=2)
-"""Keys of lazy arrays, the jobs that keep them valid, and their backgrounds."""
