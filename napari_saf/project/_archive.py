@@ -331,12 +331,12 @@ def _from_bytes(content: bytes, home: Path) -> Project:
             tuple(_layer(layer, entries[layer.runs]) for layer in image.layers),
             tuple(_reference(file, home) for file in image.results),
             image.reader,
+            image.exported,
             tuple(image.scale),
             tuple(image.translate),
             tuple(image.units),
             tuple(image.axis_labels),
             _affine(image.affine, "images"),
-            image.exported,
         )
         for image in main.images
     )

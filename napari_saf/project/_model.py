@@ -196,9 +196,8 @@ class ProjectState:
             results = [file for file in image.results if file.path not in stores]
             results += [reference_to(store, self.digests) for store in stores]
             file = _reference(entry, target, self.digests)
-            reader, transform = entry.reader, dict[str, Any](image.transform)
-            stored = file, layers, tuple(results), reader
-            images.append(ProjectImage(*stored, exported=image.exported, **transform))
+            reader, exported, transform = entry.reader, image.exported, image.transform
+            images.append(ProjectImage(file, layers, tuple(results), reader, exported, **transform))
         in_use, applied = recipes.in_use()
         files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
         files = files or dict(self.dictionary_files)

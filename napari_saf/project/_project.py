@@ -210,14 +210,14 @@ class ProjectImage:
         Exported masks and tables.
     reader : str
         The napari plugin that opened the file; empty for napari itself.
+    exported : str
+        Digest of the layers as they were exported; empty if unknown.
     scale, translate : tuple of float
         Pixel size and origin along each axis, of the layer; () if unknown.
     units, axis_labels : tuple of str
         Unit and name of each axis; () if unknown.
     affine : tuple of tuple of float
         As that of a `ProjectLayer`.
-    exported : str
-        Digest of the layers as they were exported; empty if unknown.
 
     Examples
     --------
@@ -230,12 +230,12 @@ class ProjectImage:
     layers: tuple[ProjectLayer, ...] = ()
     results: tuple[FileReference, ...] = ()
     reader: str = ""
+    exported: str = ""
     scale: tuple[float, ...] = ()
     translate: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     axis_labels: tuple[str, ...] = ()
     affine: Affine = ()
-    exported: str = ""
 
     @property
     def stage(self) -> Stage:
