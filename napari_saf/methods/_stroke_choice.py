@@ -43,6 +43,10 @@ _AROUND = 8.0
 _LEAST_TRUST = 0.8
 """Trust in features above which dots mark many objects: nine in ten left-out dots are classified
 correctly. For clicks that correct one object the share is 0.4 to 0.9, mostly 0.6."""
+_LEAST_OF_MANY = 0.95
+"""Leave-one-out accuracy from which strokes after those for an object may mark many things where no
+background is uniform. For strokes that correct an object it is at most 0.93, on half of the
+photographs; for nuclei it is 1."""
 _MOST_REDUCED = 5
 """Most pixels per node along an axis of a large image: nuclei of 12 pixels are lost at 8, not at 5.
 """
@@ -141,8 +145,9 @@ def choose_for_strokes(
     deep : DeepFeatures, optional
         Network features of planes that may also be chosen.
     previous : StrokeChoice, optional
-        Choice for a subset of these strokes. Dots that marked an object then still do, unless the
-        image has a uniform background and every dot is classified correctly by the others.
+        Choice for a subset of these strokes, with the same classes. Strokes that marked an object
+        then still do, unless the image has a uniform background or left-out strokes are classified
+        almost without error by the others; for dots, unless both is so.
 
     Returns
     -------
@@ -226,9 +231,9 @@ def choose_by(
     """Return the name of the choice for the strokes on one image; "" if cancelled.
 
     `read` returns the problem with seeds for options; deep features are read at the full working
-    size, to be cached for the run. `has_ground` is called only for many objects or dots. Dots
-    after the `previous` choice "clicks" still mark an object unless there is a uniform background
-    and features classify every dot. Errors are those of methods.
+    size, to be cached for the run. `has_ground` is called only for many objects or dots. Strokes
+    after a `previous` choice for an object still mark one, unless there is a uniform background or
+    features tell them apart; for dots, unless both is so. Errors are those of methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -245,11 +250,9 @@ def choose_by(
     boxes = find_objects(label_regions(strokes, np.ones((3,) * strokes.ndim))[0])
     lengths = [max(side.stop - side.start for side in box) for box in boxes]
     of_objects = "clicks" if np.median(lengths) < _SHORTEST_STROKE else "object"
+    was_object = previous in ("object", "clicks")
     if of_objects == "clicks" and len(classes) > 2:
-        was_object, trust = previous == "clicks", trust_in_features(problem)
-        if was_object and trust < 1:
-            return of_objects
-        if (was_object or trust < _LEAST_TRUST) and not has_ground():
+        if (was_object or trust_in_features(problem) < _LEAST_TRUST) and not has_ground():
             return of_objects
     numbered = problem.with_seeds(seeds[1:])
     method = dataclasses.replace(choices["many"].method, rounds=0)
@@ -259,6 +262,9 @@ def choose_by(
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)
     is_of_many = (_is_of_many(labels == k, strokes == k) for k in range(1, len(classes)))
     base = "many" if any(is_of_many) else of_objects
+    is_correction = base == "many" and was_object and not _tell_apart(problem)
+    if is_correction and (of_objects == "clicks" or not has_ground()):
+        base = of_objects
     if base == "many" and has_ground():
         return "ground"
     gains = _LEAST_GAINS if base == "many" else _LEAST_OF_OBJECTS
@@ -288,6 +294,12 @@ def left_out_accuracy(problem: Problem) -> float | None:
     """Return the leave-one-out accuracy over strokes; None if a class has a single stroke."""
     shares = left_out_shares(problem)
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
+
+
+def _tell_apart(problem: Problem) -> bool:
+    """Return whether features classify left-out strokes, at least one, almost without error."""
+    shares = np.concatenate(left_out_shares(problem))
+    return len(shares) > 0 and float(shares.mean()) >= _LEAST_OF_MANY
 
 
 def _is_of_many(pixels: Bools, painted: Bools) -> bool:

@@ -101,6 +101,33 @@ def test_the_choice_follows_undo(dock, stroke, settle):
     np.testing.assert_array_equal(np.squeeze(dock.result.data), before)
 
 
+def test_a_correction_keeps_the_choice_of_an_object_until_a_class_is_added(
+    model, open_on, stroke, settle
+):
+    image, _ = dots()
+    image[:52] = 40
+    image[4:24, 4:24], image[24:44, 4:24] = 200, 110  # an object of two tones
+    image[52:][image[52:] > 120] = 110  # things like one of them
+    image[:, 72:] = np.linspace(0, 90, 96)[:, None, None]  # no uniform ground
+    model.add_image(image, name="object")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    stroke(dock, 48, 30, 2, 60, is_last=False)
+    stroke(dock, 14, 6, 1, 14)
+    before = dock.automatic.text()
+    assert "one piece" in before
+    stroke(dock, 34, 6, 1, 14)
+    assert dock.automatic.text() == before
+    assert saf.choose_for_strokes(image, np.squeeze(dock.strokes.layer.data)).summary != before
+    dock.strokes.layer.undo()
+    settle(dock, 80)
+    dock.strokes.layer.redo()
+    settle(dock, 80)
+    assert dock.automatic.text() == before
+    stroke(dock, 14, 60, 3, 20)
+    assert dock.automatic.text() != before
+
+
 def test_seeds_on_the_command_line_give_the_labels_of_the_dock(model, open_on, stroke, tmp_path):
     image = blocks(96)
     model.add_image(image, name="image")

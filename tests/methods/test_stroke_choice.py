@@ -57,6 +57,20 @@ def test_dots_that_stood_for_an_object_still_do():
     assert is_of_many(image, strokes, previous=stroke_choices(1)["many"])
 
 
+def test_strokes_that_correct_an_object_are_no_evidence_for_many_things():
+    image, strokes = dots(4)
+    strokes[15, 50:90], strokes[31, 50:90] = 2, 2
+    strokes[7, 5:10], strokes[7, 53:58], strokes[80, 60:72] = 0, 1, 1  # the second like the ground
+    assert is_of_many(image, strokes, previous=stroke_choices(1)["object"])
+    image[:, :48] += 0.02 * np.arange(96)[:, None]  # without a uniform ground
+    assert is_of_many(image, strokes)
+    for name in ("object", "clicks", "many"):
+        previous = stroke_choices(1)[name]
+        assert is_of_many(image, strokes, previous=previous) is (name == "many")
+    strokes[80], strokes[23, 53:58] = 0, 1
+    assert is_of_many(image, strokes, previous=stroke_choices(1)["object"])
+
+
 def test_where_things_merge_the_length_of_a_stroke_says_how_large_one_is():
     image, strokes = dots(1)
     image[20:60] = 1  # more than ten times as large as a dot

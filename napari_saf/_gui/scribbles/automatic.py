@@ -21,6 +21,7 @@ from napari_saf._gui.runs.panel import RunPanel
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.results import StrokeResults
 from napari_saf._gui.settings import current_settings
+from napari_saf.arrays import Int64s, Integers
 from napari_saf.errors import SafError, one_line
 from napari_saf.methods import StrokeChoice, choose_by, stroke_choices
 from napari_saf.problem import ImageOptions, Problem
@@ -37,6 +38,28 @@ _TOOLTIP = (
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Painted:
+    """Painted pixels (n,) of strokes on a region of this shape, and their classes (n,)."""
+
+    shape: tuple[int, ...]
+    pixels: Int64s
+    numbers: Integers
+
+    @classmethod
+    def of(cls, seeds: Integers) -> _Painted:
+        pixels = np.flatnonzero(seeds)
+        return cls(seeds.shape, pixels, seeds.ravel()[pixels])
+
+    def extends(self, earlier: _Painted) -> bool:
+        """Return whether these are the earlier strokes and, perhaps, more of the same classes."""
+        if self.shape != earlier.shape or len(np.setdiff1d(self.numbers, earlier.numbers)):
+            return False
+        _, now, before = np.intersect1d(self.pixels, earlier.pixels, True, return_indices=True)
+        same = self.numbers[now] == earlier.numbers[before]
+        return len(before) == len(earlier.pixels) and bool(same.all())
+
+
 class AutomaticSettings(QCheckBox):
     """Check box to choose the settings of an input and a form by the strokes.
 
@@ -51,6 +74,8 @@ class AutomaticSettings(QCheckBox):
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
         self._is_paused = False  # by a method without these settings
+        self._chosen: list[tuple[_Painted, str]] = []  # oldest strokes of a choice, and its name
+        self._painted: _Painted | None = None  # strokes of the last choice
         self._fault = ""  # error of the deep features
         self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
@@ -95,6 +120,7 @@ class AutomaticSettings(QCheckBox):
     def start_anew(self, name: str) -> None:
         """Reset, for another image, to the choice that made its labels; "" is the initial one."""
         self.reader.forget()
+        self._chosen.clear()
         self._name = name or _FIRST
         self.refresh()
 
@@ -120,7 +146,11 @@ class AutomaticSettings(QCheckBox):
 
     def take(self, name: str) -> bool:
         """Show the settings of a choice; return whether they differ from the current ones."""
-        if name in ("", self._name) or not self.isChecked():
+        if name == "" or not self.isChecked():
+            return False
+        if self._painted is not None and self._previous(self._painted) != name:
+            self._chosen.append((self._painted, name))
+        if name == self._name:
             return False
         self._name = name
         self.refresh()
@@ -133,13 +163,14 @@ class AutomaticSettings(QCheckBox):
         """
         choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
         mask = self._input.pixels().mask
-        previous = self._name
         painted = dataclasses.replace(job, base_labels=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
             seeds = painted.read_seeds(cancelled)
             if seeds is None or len(np.setdiff1d(seeds, 0)) < 2:
                 return ""
+            self._painted = _Painted.of(seeds)
+            previous = self._previous(self._painted)
 
             def read(chosen: ImageOptions) -> Problem:
                 window = region.window(_side(chosen.window))[0]
@@ -164,6 +195,11 @@ class AutomaticSettings(QCheckBox):
             return choose_by(read, simpler, has_ground, cancelled, previous)
 
         return choose
+
+    def _previous(self, painted: _Painted) -> str:
+        """Return the name of the newest choice whose strokes these extend; "" for none."""
+        names = (name for earlier, name in reversed(self._chosen) if painted.extends(earlier))
+        return next(names, "")
 
     def _choices(self) -> dict[str, StrokeChoice]:
         has_colour = "lab" in self._input.choices["features"].values()
