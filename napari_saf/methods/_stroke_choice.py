@@ -109,7 +109,7 @@ def stroke_choices(
 
     soft, hard = (one_piece | {"edge_power": power} for power in (1.0, 3.0))
     choices = {
-        "object": StrokeChoice(few, soft, "objects in one piece"),
+        "object": StrokeChoice(few, soft, "objects in one piece", corrects=True),
         "clicks": StrokeChoice(few, hard, "objects from clicks", corrects=True),
         "many": StrokeChoice(many, learning, "all that looks like a stroke"),
         "ground": StrokeChoice(by("foreground"), learning, "things on a ground"),

@@ -5,6 +5,7 @@ import pytest
 from gui_cases import blocks
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -126,6 +127,26 @@ def test_a_correction_keeps_the_choice_of_an_object_until_a_class_is_added(
     assert dock.automatic.text() == before
     stroke(dock, 14, 60, 3, 20)
     assert dock.automatic.text() != before
+
+
+def test_a_stroke_on_an_object_that_the_labels_agree_with_changes_little(
+    model, open_on, stroke, settle, monkeypatch
+):
+    noise = gaussian_filter(np.random.default_rng(1).normal(size=(96, 96)), 4)
+    image = np.clip(128 + 40 * noise / noise.std(), 0, 255).astype(np.uint8)
+    model.add_image(np.stack([image] * 3, axis=-1), name="noise")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    monkeypatch.setattr(dock.automatic, "chooser", lambda job: lambda cancelled: "object")
+    stroke(dock, 30, 20, 1, 20, is_last=False)
+    stroke(dock, 70, 50, 2, 30)
+    before = np.squeeze(dock.result.data).copy()
+    assert (before[60, 67:81] == 2).all()
+    stroke(dock, 60, 67, 2, 14)
+    assert (np.squeeze(dock.result.data) != before).mean() < 0.03
+    dock.strokes.layer.undo()
+    settle(dock, 80)
+    np.testing.assert_array_equal(np.squeeze(dock.result.data), before)
 
 
 def test_seeds_on_the_command_line_give_the_labels_of_the_dock(model, open_on, stroke, tmp_path):
