@@ -73,6 +73,11 @@ def test_kinds_in_many_regions_are_told_where_objects_are_scored():
     assert note.startswith("truth: 1 label in 5 regions")
 
 
+def test_a_single_class_has_a_confusion_without_a_warning():
+    objects, classes = saf.score([[1, 1, 0, 0]] * 4, [[1, 1, 0, 1]] * 4, "classes").parts
+    assert classes.confusion.tolist() == [[1]]
+
+
 def test_what_is_no_kind_is_refused():
     with pytest.raises(saf.InvalidInput, match="pixels, objects"):
         saf.score(TRUTH, TRUTH, "colours")

@@ -393,7 +393,10 @@ def score_classes(classes: Sequence[Any], truth: Sequence[Any]) -> ClassScore:
 
     names = np.union1d(predicted, true)
     recall = recall_score(true, predicted, labels=np.unique(true), average="macro")
-    confusion = confusion_matrix(true, predicted, labels=names)
+    if len(names) == 1:  # of which scikit-learn warns
+        confusion = np.array([[len(true)]])
+    else:
+        confusion = confusion_matrix(true, predicted, labels=names)
     return ClassScore(tuple(names.tolist()), confusion, float(recall))
 
 

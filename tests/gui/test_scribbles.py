@@ -391,6 +391,15 @@ def test_labels_that_do_not_follow_strokes_or_settings_are_said_to_be_older(taug
     taught.follow.setChecked(False)
     paint(taught, (2, 12), 2)
     assert "older than the strokes: press Update" in taught.status.text
+    erased = taught.strokes.layer.data.copy()
+    for number in [n for n in np.unique(erased) if n > 1]:
+        taught.strokes.erase_class(int(number))
+    settle(taught)
+    assert "older" not in taught.status.text  # but that one class is painted
+    while (taught.strokes.layer.data != erased).any():
+        taught.strokes.layer.undo()
+    settle(taught)
+    assert "older than the strokes: press Update" in taught.status.text
     taught.input.scale.set_value(9)
     assert "older than the strokes and settings" in taught.status.text
     taught.strokes.layer.undo()

@@ -9,6 +9,7 @@ from napari.layers import Labels
 
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
+from napari_saf._gui.layers.metadata import METADATA_KEY, SCORE_KEY
 from napari_saf._gui.layers.view import selection_kept, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 
@@ -57,6 +58,18 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
         viewer.layers.selection.active = active
         visibility_of(viewer).show_result(image, first)
         assert viewer.layers.selection.active == (first if active is second else image)
+    over = viewer.add_image(stack())
+    third, fourth = add_result(over), add_result(over)
+    for layer in (third, fourth):
+        layer.metadata[METADATA_KEY] = {"image": str(over.unique_id)}
+    visibility_of(viewer).reveal(image, first)  # which hides the image above and its result
+    assert not over.visible and not fourth.visible
+    visibility_of(viewer).show_result(over, third)
+    assert over.visible and third.visible and not fourth.visible
+    score = viewer.add_labels(np.ones(stack().shape, int), metadata={SCORE_KEY: "pixels"})
+    visibility_of(viewer).hide(first)
+    visibility_of(viewer).show_result(image, first)
+    assert first.visible and not score.visible
 
 
 def test_other_places_other_images_and_layers_of_a_person_stay(viewer, add_result):

@@ -18,7 +18,7 @@ from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.placement import image_folder
-from napari_saf._gui.layers.view import SideBySide, set_visible
+from napari_saf._gui.layers.view import SideBySide
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf.comparison import Compared, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
@@ -256,8 +256,7 @@ class CompareWidget(DockBase):
             return
         if not self._side.is_on:
             self.scoring.hide_errors()
-            for layer in layers.layers():
-                set_visible(layer, layer == chosen)
+            layers.show_only(chosen)
         self._viewer.layers.selection.select_only(chosen)
 
     def _on_grid_left(self, has_newer_labels: bool) -> None:

@@ -96,6 +96,12 @@ class ComparisonLayers:
             live.layer.name = name
             self.note = visibility_of(self._viewer).reveal(self.image, live.layer) or self.note
 
+    def show_only(self, shown: Any) -> None:
+        """Show one of the layers, and no other labels of the image."""
+        visibility_of(self._viewer).hide_results(self.image)
+        for layer in self.layers():
+            set_visible(layer, layer == shown)
+
     def hide(self) -> None:
         for layer in self.layers():
             set_visible(layer, False)

@@ -21,10 +21,10 @@ from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers.live import colormap_of
-from napari_saf._gui.layers.metadata import NAMES_KEY
+from napari_saf._gui.layers.metadata import NAMES_KEY, SCORE_KEY
 from napari_saf._gui.layers.placement import image_folder, pixels_of, place, world_affine
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.view import selection_kept, set_visible
+from napari_saf._gui.layers.view import selection_kept, set_visible, visibility_of
 from napari_saf._gui.napari_workarounds import grid_of
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import InvalidInput
@@ -32,8 +32,6 @@ from napari_saf.io import file_stem
 from napari_saf.methods import Cancelled
 from napari_saf.scoring import ERROR_COLORS, Score, ScoreKind, save_score_figure, score
 
-_SCORE_KEY = "napari_saf_score"
-"""Metadata key of a layer that shows errors."""
 _KINDS = {
     "pixels": "Labels are classes of pixels: confusion, IoU, F1, borders.",
     "objects": "Labels are numbers of objects: AP and F1 by overlap, split and merged.",
@@ -43,7 +41,7 @@ _KINDS = {
     "Tracks layer links: TRA and DET (needs py-ctcmetrics).",
 }
 _SCORE_HELP = "Score the labels, and show missed and false pixels as a layer."
-_HEADLINES = ("accuracy", "balanced accuracy", "TRA", "F1 at 0.5")
+_HEADLINES = ("accuracy", "TRA", "F1 at 0.5")
 """The first available of these is shown in the status."""
 _N_ROWS = 8
 """Number of visible rows of the table."""
@@ -205,13 +203,13 @@ class TruthSection(QWidget):
                 errors,
                 name=f"{labels.name} [Score]",
                 colormap=colormap_of(colors),
-                metadata={_SCORE_KEY: scores.kind, NAMES_KEY: names},
+                metadata={SCORE_KEY: scores.kind, NAMES_KEY: names},
                 features={"index": [*names], "score": [*names.values()]},
                 **place(labels, tuple(range(labels.ndim)), {}).transform,
             )
         for layer in layers:  # their colours would mix with those of the errors
             if isinstance(layer, Labels) and layer != self._layer:
-                set_visible(layer, False)
+                visibility_of(self._viewer).hide(layer)
 
     def _on_changed(self, *changed: object) -> None:
         """Clear the scores of an earlier choice."""
@@ -243,7 +241,7 @@ class TruthSection(QWidget):
 
 
 def _is_no_score(layer: Any) -> bool:
-    return _SCORE_KEY not in layer.metadata
+    return SCORE_KEY not in layer.metadata
 
 
 def _classes_of(layer: Labels) -> dict[int, str] | None:

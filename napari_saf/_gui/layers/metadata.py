@@ -27,6 +27,9 @@ history, and the part of the image that was labelled."""
 PARTS_KEY = "parts"
 """Key in that dict: the prototypes of labels that have several, by label."""
 
+SCORE_KEY = "napari_saf_score"
+"""Metadata key of a layer that shows the errors of labels."""
+
 MAP_KEY = "is_map"
 """Key in that dict of a probability map."""
 

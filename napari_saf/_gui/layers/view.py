@@ -20,7 +20,14 @@ from qtpy.QtGui import QKeySequence
 from qtpy.QtWidgets import QShortcut, QWidget
 from scipy import ndimage
 
-from napari_saf._gui.layers.metadata import MAP_KEY, image_id_of, is_given, is_strokes, metadata_of
+from napari_saf._gui.layers.metadata import (
+    MAP_KEY,
+    SCORE_KEY,
+    image_id_of,
+    is_given,
+    is_strokes,
+    metadata_of,
+)
 from napari_saf._gui.layers.placement import pixels_of, steps_of
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.napari_workarounds import camera_of, dims_of, grid_of, unwrapped
@@ -92,7 +99,8 @@ def _covering(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[L
     for cover in order[order.index(layer) + 1 :]:
         is_image = isinstance(cover, Image) and is_given(cover)
         hides = is_image and is_opaque(cover) and cover != image
-        hides |= MAP_KEY in metadata_of(cover) or image_id_of(cover) not in image_ids
+        hides |= MAP_KEY in metadata_of(cover) or SCORE_KEY in cover.metadata
+        hides |= image_id_of(cover) not in image_ids
         if cover.visible and hides:
             covering.append((cover, _covered_share(viewer, layer, cover)))
     return [(cover, share) for cover, share in covering if share > 0]
@@ -177,7 +185,7 @@ class ResultVisibility:
             if share < _COVERED:
                 notes += [f"{cover.name} covers a part of {layer.name}"] * is_image
                 continue
-            self._hide(cover)
+            self.hide(cover)
             (images if is_image else hidden).append(cover)
             notes += [f"{cover.name} is hidden: it covered {image.name}"] * is_image
         for cover in images:
@@ -186,16 +194,17 @@ class ResultVisibility:
 
     def hide_results(self, image: Any) -> None:
         for layer in self._results_of(image):
-            self._hide(layer)
+            self.hide(layer)
 
     def _show(self, layer: Any, region: _Region) -> None:
         """Show a result, above the others, and hide those; it becomes active if one of them was."""
+        _make_visible(region.image())  # which may show results that were hidden with it
         replaced = self._results_in(region.image(), region.fixed)
         for result in replaced:
-            self._hide(result)
+            self.hide(result)
         self._regions.pop(layer, None)  # moves to the end as the newest
         self._regions[layer] = region
-        _make_visible(region.image(), layer)
+        _make_visible(layer)
         viewer = self._viewer()
         if viewer is None or layer not in viewer.layers:
             return
@@ -206,7 +215,9 @@ class ResultVisibility:
         if layers.selection.active is not None and unwrapped(layers.selection.active) in replaced:
             layers.selection.active = layer
 
-    def _hide(self, layer: Any) -> None:
+    def hide(self, layer: Any) -> None:
+        """Hide a layer, which a later run that shows it makes visible again if it is a result."""
+        layer = unwrapped(layer)
         if layer.visible:
             layer.visible = False
             if layer in self._regions:

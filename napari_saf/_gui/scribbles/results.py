@@ -108,7 +108,7 @@ class StrokeResults(QObject):
         self._classes, self._strokes = classes, classes.strokes
         self._results: list[StrokeResult] = []
         self._ring: Any = None
-        self._age = ""  # as shown
+        self._age: str | None = ""  # as shown; None if it is not
         self.state = StrokeState()
         self.finite_only = self.shows_uncertainty = False
         self._controller.began.connect(self._on_began)
@@ -187,7 +187,9 @@ class StrokeResults(QObject):
 
     def show_age(self) -> None:
         """Show the status of the labels in view if it changed whether they are outdated."""
-        if not self.why_disabled and self.age() != self._age:
+        if self.why_disabled:
+            self._age = None  # the reason is shown
+        elif self.age() != self._age:
             self.show_current()
 
     def _settings(self) -> tuple[PlainValues, PlainValues]:

@@ -343,6 +343,7 @@ class StrokeTools(QWidget):
 
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier ones."""
+        self.box.stop()
         with self._panel.showing_errors():
             image, results = self._input.image, visibility_of(self._viewer)
             # All slices, or the displayed part of a large image.
