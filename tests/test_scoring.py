@@ -74,7 +74,7 @@ def test_kinds_in_many_regions_are_told_where_objects_are_scored():
 
 
 def test_a_single_class_has_a_confusion_without_a_warning():
-    objects, classes = saf.score([[1, 1, 0, 0]] * 4, [[1, 1, 0, 1]] * 4, "classes").parts
+    _, classes = saf.score([[1, 1, 0, 0]] * 4, [[1, 1, 0, 1]] * 4, "classes").parts
     assert classes.confusion.tolist() == [[1]]
 
 

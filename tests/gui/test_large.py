@@ -215,6 +215,8 @@ def test_other_settings_are_said_and_taken_when_started_anew(
         pause_after(3, dock, paused)
         label_all(dock, qtbot)
     assert dock.large.anew_button.isHidden()  # nothing was changed
+    layer = dock.large.layer
+    layer.opacity = 0.4
     dock.input.scale.set_value(9)
     seen = threading.Event()
 
@@ -227,6 +229,7 @@ def test_other_settings_are_said_and_taken_when_started_anew(
         paused.setattr(dock.large.status, "show_progress", show)
         label_all(dock, qtbot)
     assert not dock.large.anew_button.isHidden()
+    assert dock.large.layer is layer and layer.opacity == 0.4  # as a person set it
     first = dock.large.layer
     dock.large.anew_button.click()
     qtbot.waitUntil(lambda: not dock.large.is_busy, timeout=TIMEOUT)

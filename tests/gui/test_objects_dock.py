@@ -380,6 +380,13 @@ def test_files_of_all_kinds_have_the_objects_as_they_are(
     assert asked[0][2].endswith("cells.objects.csv")
 
 
+def test_a_split_of_labels_that_went_meanwhile_is_not_shown(dock, model, settle):
+    dock.start()
+    model.layers.clear()
+    settle(dock)
+    assert not model.layers and dock.layer is None and not dock.status.is_error
+
+
 def test_other_labels_get_a_layer_of_their_own_and_each_goes_on_with_it(
     dock, model, open_on, settle, correct
 ):
@@ -401,6 +408,22 @@ def test_other_labels_get_a_layer_of_their_own_and_each_goes_on_with_it(
     dock.labels.choose(other)
     settle(dock)
     assert dock.layer == second and dock.table.model.rowCount() == 3 and not dock.table.selected
+    dock.buttons["new"].click()
+    second.paint((1, 1), second.selected_label)
+    settle(dock, SOON)
+    assert dock.buttons["undo"].isEnabled()
+    first.visible = False
+    dock.labels.choose(cells)
+    settle(dock)
+    assert dock.layer == first and first.visible  # what the table lists is in sight
+    dock.buttons["undo"].click()  # the correction, while the stroke on the other image stays
+    assert not dock.buttons["undo"].isEnabled()
+    dock.buttons["redo"].click()
+    dock.labels.choose(other)
+    settle(dock)
+    dock.buttons["undo"].click()
+    settle(dock, SOON)
+    assert not dock.buttons["undo"].isEnabled() and second.data[1, 1] == 0
     model.layers.remove(third)
     dock.shut_down()
     for labels, layer in ((cells, first), (other, second)):

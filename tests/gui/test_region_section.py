@@ -259,7 +259,7 @@ def test_objects_of_several_tones_become_one_label_by_a_click(viewer, dock, labe
         settle(objects)
         objects.start()
         settle(objects)
-        assert ("Only 2 labels" in objects.status.text) is is_first
+        assert ("Labels up to 2" in objects.status.text) is is_first
         if is_first:
             dock.status.action_button.click()
             settle(dock)

@@ -99,8 +99,8 @@ class LargeSection(FormSection):
         except SafError as error:
             self.status.show_error(describe_error(error))
             return
-        if is_anew:
-            self._remove_layers(out)
+        for layer in self._layers_of(out) if is_anew else ():
+            self._viewer.layers.remove(layer)
         self.layer, self._target = None, target
         arguments = region.channel_axis, values, out, is_anew
         task = self._task = Task(partial(_label, image, learner, *arguments))
@@ -196,13 +196,10 @@ class LargeSection(FormSection):
         if self.layer in self._viewer.layers:
             self.layer.refresh(extent=False, highlight=False)
 
-    def _remove_layers(self, out: Path) -> list[Any]:
-        """Remove the layers that show the labels in a store; return them."""
-        store, layers = str(out.absolute()), self._viewer.layers
-        shown = [layer for layer in layers if metadata_of(layer).get(STORE_KEY) == store]
-        for layer in shown:
-            layers.remove(layer)
-        return shown
+    def _layers_of(self, out: Path) -> list[Any]:
+        """Return the layers that show the labels in a store."""
+        store = str(out.absolute())
+        return [x for x in self._viewer.layers if metadata_of(x).get(STORE_KEY) == store]
 
     def _add_layer(self, step: _Shown) -> None:
         (image, placement, out), prototypes, levels = self._target, step.prototypes, step.levels
@@ -210,23 +207,29 @@ class LargeSection(FormSection):
             return
         if placement.singletons:
             levels = [SpreadArray(array, placement.singletons) for array in levels]
+        pixels = levels if len(levels) > 1 else levels[0]
+        entry = placement.entry(image) | {"recipe": step.recipe, STORE_KEY: str(out.absolute())}
+        for layer in self._layers_of(out):  # of a run that goes on
+            if layer.multiscale == (len(levels) > 1):
+                layer.data, self.layer = pixels, layer
+                layer.metadata[METADATA_KEY] = entry
+                return
+            self._viewer.layers.remove(layer)
         active = self._viewer.layers.selection.active
-        earlier = self._remove_layers(out)
         self.layer = self._viewer.add_labels(
-            levels if len(levels) > 1 else levels[0],
+            pixels,
             multiscale=len(levels) > 1,
             name=out.name.removesuffix(".ome.zarr"),
             colormap=colormap_of(label_colors({} if prototypes is None else prototypes.colors)),
             metadata={
-                METADATA_KEY: placement.entry(image)
-                | {"recipe": step.recipe, STORE_KEY: str(out.absolute())},
+                METADATA_KEY: entry,
                 NAMES_KEY: {} if prototypes is None else dict(prototypes.names),
             },
             **placement.transform,
         )
         insert_above(self._viewer, self.layer, image)
-        if active is not None:
-            self._viewer.layers.selection.active = self.layer if active in earlier else active
+        if active is not None and active in self._viewer.layers:
+            self._viewer.layers.selection.active = active
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

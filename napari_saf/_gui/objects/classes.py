@@ -303,8 +303,7 @@ class ClassSection(QWidget):
         self, key: str, clicks: Mapping[int, int] | None, names: Mapping[int, str] | None
     ) -> None:
         if clicks is not None:
-            self.state.forget(key)
-            self.state.clicks[key] = dict(clicks)
+            self.state.renumber(key, dict(clicks))
         self.state.names = dict(sorted({**(names or {}), **self.state.names}.items()))
         self._show(self.label)
 

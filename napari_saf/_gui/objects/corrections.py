@@ -44,13 +44,16 @@ class OpenObjects:
     """Objects on screen with their editor and their source layers.
 
     `parts` are those of the split, or None for objects from a project or after the ticked kinds
-    changed; the parameters were last fitted to `n_fitted` corrections.
+    changed; the parameters were last fitted to `n_fitted` corrections. `n_strokes` of the brush can
+    be undone in the layer, and `n_undone` redone.
     """
 
     source: Source
     editor: ObjectEditor
     parts: Parts | None = None
     n_fitted: int = 0
+    n_strokes: int = 0
+    n_undone: int = 0
 
     @classmethod
     def stored(cls, layer: Labels, source: Source) -> OpenObjects:
@@ -78,7 +81,6 @@ class CorrectionTools(QObject):
         self.open: OpenObjects | None = None
         self._painted = QTimer(self, singleShot=True, interval=PATIENCE)
         self._painted.timeout.connect(self._adopt)
-        self._n_strokes = self._n_undone = 0  # of the brush, which napari undoes and redoes
         self.edited_at = 0.0
         canvas.painted.connect(self._on_painted)
         canvas.redo_asked.connect(self.redo)
@@ -126,13 +128,14 @@ class CorrectionTools(QObject):
 
     def refresh(self) -> None:
         """Enable the buttons that apply to the selection."""
-        editor, n_chosen = self.editor, len(self._table.selected)
+        editor, n_chosen, shown = self.editor, len(self._table.selected), self.open
+        n_strokes, n_undone = (0, 0) if shown is None else (shown.n_strokes, shown.n_undone)
         is_possible = {
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,
             "keep": editor is not None and len(self._table.shown) < len(editor.numbers),
-            "undo": editor is not None and (editor.can_undo or self._n_strokes > 0),
-            "redo": editor is not None and (editor.can_redo or self._n_undone > 0),
+            "undo": editor is not None and (editor.can_undo or n_strokes > 0),
+            "redo": editor is not None and (editor.can_redo or n_undone > 0),
         }
         is_free = editor is not None and not self._panel.is_busy
         for name, button in self.buttons.items():
@@ -141,7 +144,6 @@ class CorrectionTools(QObject):
     def leave(self) -> None:
         """Close the objects."""
         self._painted.stop()
-        self._n_strokes = self._n_undone = 0
         self._panel.background.drop("learned")
         self.open = None
 
@@ -167,13 +169,14 @@ class CorrectionTools(QObject):
 
     def _step_back(self, words: str, call: Callable[[ObjectEditor], object], name: str) -> None:
         self._adopt_now()
-        if self.editor is None or self._panel.is_busy:
+        shown = self.open
+        if shown is None or self._panel.is_busy:
             return
-        if getattr(self.editor, f"can_{name}"):
+        if getattr(shown.editor, f"can_{name}"):
             self._edit(words, call)
-        elif self._n_strokes if name == "undo" else self._n_undone:
+        elif shown.n_strokes if name == "undo" else shown.n_undone:
             step = 1 if name == "undo" else -1
-            self._n_strokes, self._n_undone = self._n_strokes - step, self._n_undone + step
+            shown.n_strokes, shown.n_undone = shown.n_strokes - step, shown.n_undone + step
             getattr(self._canvas.layer, name)()  # of the layer, for brush strokes
             self._painted.start()
 
@@ -189,7 +192,8 @@ class CorrectionTools(QObject):
         self._panel.note("paint an object in the image")
 
     def _on_painted(self) -> None:
-        self._n_strokes, self._n_undone = self._n_strokes + 1, 0
+        if self.open is not None:
+            self.open.n_strokes, self.open.n_undone = self.open.n_strokes + 1, 0
         self._painted.start()
 
     def _adopt_now(self) -> None:

@@ -154,8 +154,10 @@ class ObjectsWidget(DockBase):
         self.panel.background.run("join", join, show)
 
     def _show(self, source: Source, parts: Parts, joined: tuple[Objects, Measures]) -> None:
-        objects, table = joined
-        previous, editor = self.tools.open, ObjectEditor(objects, *self.choices.numbers)
+        if source.layer not in self._viewer.layers:
+            return  # removed meanwhile
+        (objects, table), previous = joined, self.tools.open
+        editor = ObjectEditor(objects, *self.choices.numbers)
         numbers = source.in_layer(editor.labels)
         is_other = previous is None or previous.source.layer is not source.layer
         clicks = Clicks()
@@ -197,7 +199,7 @@ class ObjectsWidget(DockBase):
         self.buttons["cut"].setChecked(False)
         self.tools.leave()
         self.table.show_table({})
-        self.counts.setText("")
+        self._show_counts()
 
     def _measure(self) -> None:
         """Measure the current objects in the background."""
@@ -216,8 +218,8 @@ class ObjectsWidget(DockBase):
         self._show_counts()
 
     def _show_counts(self) -> None:
-        if self.layer is not None:
-            self.counts.setText(self.table.describe(self.layer.data.size))
+        layer = self.layer
+        self.counts.setText("" if layer is None else self.table.describe(layer.data.size))
         self._refresh()
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
@@ -277,7 +279,6 @@ class ObjectsWidget(DockBase):
         self._opened.pop(key_of(event.value), None)
         if event.value == self.layer:  # may be a proxy
             self._leave()
-            self._refresh()
         self.classes.forget(key_of(event.value))
 
     def _refresh(self, *changed: object) -> None:

@@ -44,7 +44,7 @@ from napari_saf.parameters import describe, to_plain
 
 _OF_RUN = "that of the run, if known"
 _TONES = (
-    "Tones of an object are objects of their own: tick a single label, or press Only 2 labels in "
+    "Tones of an object are objects of their own: tick a single label, or set Labels up to 2 in "
     "Segment."
 )
 _HELP = {

@@ -344,9 +344,12 @@ class ObjectCanvas(QObject):
         self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **transform))
 
     def follow(self, layer: Labels) -> None:
-        """Bind mouse and keys of a layer, and unbind those of the previous one."""
+        """Bind mouse and keys of a layer, in place of the previous one, also in sight."""
+        was_shown = self.layer is not None and self.layer.visible
         self.leave()
         self.layer = layer
+        if was_shown:
+            self.reveal()
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):

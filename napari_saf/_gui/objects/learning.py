@@ -66,6 +66,12 @@ class ClassClicks:
             clicks.pop(image, None)
         self._earlier = [clicks for clicks in self._earlier if clicks or self.clicks]
 
+    def renumber(self, image: str, clicks: Clicks) -> None:
+        """Set the clicks of an image whose objects have new numbers; they cannot be undone."""
+        if any(image in states for states in (self.clicks, *self._earlier)):
+            self._earlier.clear()
+        self.clicks[image] = dict(clicks)
+
     def of_class(self, label: int) -> int:
         """Return the number of clicks of a class over all images."""
         return sum([*clicks.values()].count(label) for clicks in self.clicks.values())
