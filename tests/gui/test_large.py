@@ -19,6 +19,7 @@ from napari_saf._gui.forms.image_input import ImageSelection
 from napari_saf._gui.layers import large, reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
+from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -156,6 +157,22 @@ def test_automatic_settings_are_those_in_memory(model, kind):
     assert selection.job().options.features == expected
     assert selection.whole_options().features == expected
     assert expected.ground_text in selection.automatic_note(uses_window=True)
+
+
+@pytest.mark.automatic
+def test_a_lazy_image_is_looked_at_in_a_thread(model, open_on, settle, monkeypatch):
+    ground, in_main = ImageJob.ground, set()
+
+    def look(job, *middle):
+        in_main.add(threading.current_thread() is threading.main_thread())
+        return ground(job, *middle)
+
+    monkeypatch.setattr(ImageJob, "ground", look)
+    memory = np.tile(SPOTS, (3, 3)).astype(np.float32)
+    model.add_image(da.from_array(memory, chunks=64), name="lazy")
+    dock = open_on(model, SegmentWidget)
+    settle(dock)
+    assert in_main == {False} and "things on a" in dock.automatic.text()
 
 
 def pause_after(n_tiles, dock, monkeypatch, seen=None):

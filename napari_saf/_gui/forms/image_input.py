@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from napari_saf._gui.forms.fields import create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
-from napari_saf._gui.layers.large import LargeRegion, ground_in, narrowed
+from napari_saf._gui.layers.large import LargeRegion, ground_in, ground_search, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
@@ -192,6 +192,14 @@ class ImageSelection:
             return ""
         automatic = [name for name in words if getattr(self.options, name) == AUTO]
         return ", ".join(" ".join(words[name]).strip() for name in automatic)
+
+    def ground_search(self) -> Callable[[Callable[[], bool]], object] | None:
+        """Return a function that looks for the background of a lazy image; None if unneeded."""
+        if self.options.features != AUTO:
+            return None
+        region = self.region()
+        options = dataclasses.replace(self.options, channel_axis=region.channel_axis_read)
+        return ground_search(region, options, self.mask)
 
     def changes_since(self, start: ImageOptions, *, uses_window: bool) -> list[str]:
         """Return descriptions of an extent other than a slice, and of options unlike `start`."""
@@ -396,6 +404,20 @@ class ImageInput(QObject):
         """Show or hide a choice; hidden groups are ignored."""
         self._section_of(name).show_row(self.choices[name], visible)
         self._forget()
+
+    def automatic_note(
+        self, run: Callable[..., object], then: Callable[[], object], *, uses_window: bool
+    ) -> str:
+        """Return the description of the automatic options.
+
+        A lazy image is read before by `run`, see `BackgroundTasks.run`, and `then` is called.
+        """
+        selection = self.read()
+        search = selection.ground_search()
+        if search is None:
+            return selection.automatic_note(uses_window=uses_window)
+        run("ground", search, lambda _: then())
+        return "reading the image …"
 
     def read_axes(self, event: object = None) -> None:
         """Offer the groups of the image, choosing the first unless the user chose another."""

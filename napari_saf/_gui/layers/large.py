@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -202,21 +204,37 @@ def ground_in(
     That of a large image is detected in all of it, at a reduced size, as for its tiles. That of a
     lazy image is kept; None if it cannot be read.
     """
-    if region.together and len(region.averaged_axes) != 2:
-        return None
-    parts = _overview(region) if is_large(region.image) else [region]
-    jobs = [ImageJob(each.pixels, options, mask=each.over(mask)) for each in parts]
-    if isinstance(jobs[0].pixels.data, np.ndarray):
-        return jobs[0].ground(*jobs[1:])
+    jobs = _ground_jobs(region, options, mask)
+    if not jobs or isinstance(jobs[0].pixels.data, np.ndarray):
+        return jobs[0].ground(*jobs[1:]) if jobs else None
     image, key = unwrapped(region.image), [job.source_key for job in jobs]
-    if image in _GROUNDS and _GROUNDS[image][0] == key:
-        return _GROUNDS[image][2]
-    try:
-        ground = jobs[0].ground(*jobs[1:])
-    except Exception:  # noqa: BLE001  (of any reader; the run reports it)
+    if image not in _GROUNDS or _GROUNDS[image][0] != key:
+        ground = None
+        with suppress(Exception):  # of any reader; the run reports it
+            ground = jobs[0].ground(*jobs[1:])
+        _GROUNDS[image] = key, jobs, ground
+    return _GROUNDS[image][2]
+
+
+def ground_search(
+    region: ImageRegion, options: ImageOptions, mask: Labels | None = None
+) -> Callable[[Callable[[], bool]], object] | None:
+    """Return a function that reads a lazy image for `ground_in`; None where that takes no time."""
+    jobs = _ground_jobs(region, options, mask)
+    if not jobs or isinstance(jobs[0].pixels.data, np.ndarray):
         return None
-    _GROUNDS[image] = key, jobs, ground
-    return ground
+    key, image = [job.source_key for job in jobs], unwrapped(region.image)
+    if image in _GROUNDS and _GROUNDS[image][0] == key:
+        return None
+    return lambda cancelled: ground_in(region, options, mask)
+
+
+def _ground_jobs(region: ImageRegion, options: ImageOptions, mask: Labels | None) -> list[ImageJob]:
+    """Return the jobs that read what a background is detected in; none for a volume."""
+    if region.together and len(region.averaged_axes) != 2:
+        return []
+    parts = _overview(region) if is_large(region.image) else [region]
+    return [ImageJob(each.pixels, options, mask=each.over(mask)) for each in parts]
 
 
 _GROUNDS: WeakKeyDictionary[Any, tuple[list[tuple[object, ...]], list[ImageJob], Ground | None]]

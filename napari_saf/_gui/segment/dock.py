@@ -80,8 +80,7 @@ class SegmentWidget(DockBase):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.input = ImageInput(viewer)
-        has_seeds = self.input.strokes is not None
-        self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
+        self.form = MethodForm(viewer, METHODS.values(), has_seeds=self.input.strokes is not None)
         self.kept_parts = self.input, self.form
         self._method: AbstractMethod | str = ""  # or the error of the form
         self._is_counted = False  # whether the initial number of labels is shown
@@ -254,7 +253,9 @@ class SegmentWidget(DockBase):
         words = [f"{counted(n_labels, 'label')} at first"] if n_labels else []
         uses_window = not isinstance(self._method, str) and self._method.uses_window
         with suppress(SafError):
-            words.insert(0, self.input.read().automatic_note(uses_window=uses_window))
+            run, again = self.panel.background.run, self._show_automatic
+            note = self.input.automatic_note(run, again, uses_window=uses_window)
+            words.insert(0, note)
         text = ", ".join(filter(None, words))
         self.automatic.setText(f"Automatic: {text}")
         self.choice.show_row(self.automatic, bool(text))
@@ -278,8 +279,7 @@ class SegmentWidget(DockBase):
 
     def _take_brightness(self) -> None:
         pipeline = self.shown.pipeline
-        if pipeline is not None:
-            self.applying.take_brightness(pipeline.options)
+        self.applying.take_brightness(None if pipeline is None else pipeline.options)
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.shown.layer:
