@@ -312,7 +312,7 @@ class Problem:
         if len(set(counts)) > 1:
             listed = " and ".join(map(str, sorted(set(counts))))
             raise InvalidInput(
-                f"images: expected all in grey or all in colour, got images of {listed} channels"
+                f"images: expected the same number of channels in all, got {listed} channels"
             )
         inside = [
             finite_mask(image, array, mask, image_options.channel_axis)

@@ -49,7 +49,7 @@ class Score:
     errors : array of uint8 of the shape of the labels
         1 missed, 2 false, 3 wrong class or track, 4 right, 0 background.
     notes : tuple of str
-        What suggests that labels are not numbers of objects, or not those of the classes.
+        Hints that labels are not numbers of objects, or not those of the classes.
 
     Examples
     --------

@@ -162,7 +162,7 @@ def test_bad_images_are_refused(image, arguments, said):
         ([GREY] * 2, {"features": [np.ones((9, 9, 2)), np.ones((9, 9, 3))]}, "as many for each"),
         ([GREY] * 2, {"groups": [np.ones((9, 9), int)]}, "groups: expected one for each of 2"),
         ([], PLAIN, "at least one"),
-        ([GREY, np.random.rand(9, 9, 3)], PLAIN, "grey or all in colour"),
+        ([GREY, np.random.rand(9, 9, 3)], PLAIN, "same number of channels in all"),
     ],
 )
 def test_images_that_do_not_go_together_are_refused(images, arguments, said):

@@ -439,6 +439,9 @@ def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, 
     assert not strokes.any()
     dock.strokes.layer.redo()
     dock.buttons["draw_box"].click()
+    dock.new_strokes()
+    assert dock.box.layer is None  # the box was not drawn after all
+    dock.buttons["draw_box"].click()
     dock.box.layer.add_rectangles([[12, 2], [12, 2.4], [12.4, 2.4], [12.4, 2]])
     qtbot.waitUntil(lambda: dock.status.is_error, timeout=TIMEOUT)
     assert "box:" in dock.status.text and dock.box.layer is None

@@ -41,7 +41,7 @@ REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
 _NOTHING = "Run a method in any dock to see its curves here."
 _NOT_RECORDED = (
-    "Earlier labels are not recorded: those of the two newest runs are, while this dock is open."
+    "Earlier labels are not recorded: only the two newest runs are, and while this dock is open."
 )
 _TIME_HELP = (
     "Show the labels at any recorded time in a separate layer; the right end shows the result."

@@ -286,7 +286,7 @@ def start_applying(
 
 
 def save_classifier(path: str, prototypes: PrototypeSet) -> str:
-    """Save prototypes; return what the status says of it."""
+    """Save prototypes; return the text for the status."""
     return f"saved {named(io.save_prototypes(json_path(path), prototypes))}"
 
 

@@ -181,7 +181,7 @@ def replacing_texts(n_files: int) -> tuple[str, str]:
 
 
 def opened_text(layer: Labels) -> str:
-    """Return the name of an opened mask, with what it carries besides labels."""
+    """Return the name of an opened mask, with the metadata that it holds."""
     parts = {
         "names": metadata.class_names(layer),
         "recipe": metadata.stored_recipe(layer),

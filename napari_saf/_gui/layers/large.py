@@ -230,7 +230,7 @@ def ground_search(
 
 
 def _ground_jobs(region: ImageRegion, options: ImageOptions, mask: Labels | None) -> list[ImageJob]:
-    """Return the jobs that read what a background is detected in; none for a volume."""
+    """Return the jobs that read the pixels of the background; none for a volume."""
     if region.together and len(region.averaged_axes) != 2:
         return []
     parts = _overview(region) if is_large(region.image) else [region]

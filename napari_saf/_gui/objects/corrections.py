@@ -55,6 +55,14 @@ class OpenObjects:
     n_strokes: int = 0
     n_undone: int = 0
 
+    @property
+    def can_undo(self) -> bool:
+        return self.editor.can_undo or self.n_strokes > 0
+
+    @property
+    def can_redo(self) -> bool:
+        return self.editor.can_redo or self.n_undone > 0
+
     @classmethod
     def stored(cls, layer: Labels, source: Source) -> OpenObjects:
         """Open the objects of a layer that this dock did not create."""
@@ -86,7 +94,7 @@ class CorrectionTools(QObject):
         canvas.redo_asked.connect(self.redo)
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(table.selected)),
-            "cut": lambda: None,  # the dock connects to `clicked`
+            "cut": lambda: None,  # `ClassLayers` connects to `clicked`
             "delete": lambda: self._edit("deleted", lambda e: e.delete(table.selected)),
             "new": self._paint,
             "keep": self._keep,
@@ -128,16 +136,15 @@ class CorrectionTools(QObject):
 
     def refresh(self) -> None:
         """Enable the buttons that apply to the selection."""
-        editor, n_chosen, shown = self.editor, len(self._table.selected), self.open
-        n_strokes, n_undone = (0, 0) if shown is None else (shown.n_strokes, shown.n_undone)
+        shown, n_chosen = self.open, len(self._table.selected)
         is_possible = {
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,
-            "keep": editor is not None and len(self._table.shown) < len(editor.numbers),
-            "undo": editor is not None and (editor.can_undo or n_strokes > 0),
-            "redo": editor is not None and (editor.can_redo or n_undone > 0),
+            "keep": shown is not None and len(self._table.shown) < len(shown.editor.numbers),
+            "undo": shown is not None and shown.can_undo,
+            "redo": shown is not None and shown.can_redo,
         }
-        is_free = editor is not None and not self._panel.is_busy
+        is_free = shown is not None and not self._panel.is_busy
         for name, button in self.buttons.items():
             button.setEnabled(is_free and is_possible.get(name, True))
 

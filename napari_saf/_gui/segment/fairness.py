@@ -12,7 +12,7 @@ from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHeaderView, QLabel, QSlider, QTableWidgetItem, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.tables import create_cell, create_table, square_icon
+from napari_saf._gui.docks.tables import PLOT_COLOR, create_cell, create_table, square_icon
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.result import ShownResult
@@ -177,7 +177,7 @@ class FairnessSection(QWidget):
         self.axes.clear()
         self.axes.set_facecolor("none")
         self.axes.invert_xaxis()
-        self.axes.plot(*self.places.T, "o-", color="#4c9be8", markersize=5)
+        self.axes.plot(*self.places.T, "o-", color=PLOT_COLOR, markersize=5)
         (self._mark,) = self.axes.plot([], [], "o", color="#f5a623", markersize=9)
         self.axes.set_xlabel("fairness error", fontsize=8, color=ink)
         self.axes.set_ylabel("objective", fontsize=8, color=ink)
