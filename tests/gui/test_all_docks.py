@@ -169,6 +169,9 @@ def tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
     viewer.add_labels(np.kron([[1, 2], [2, 1]], np.ones((4, 4), dtype=int)), name="labels")
     frames["Scribbles"][1].new_strokes()
     qtbot.waitUntil(lambda: len(frames["Prototypes"][1].table.rows) > 0)
+    export = frames["Export"][1]
+    export.labels.choose(viewer.layers["labels"])
+    qtbot.waitUntil(lambda: export.table.model.rowCount() > 0)
     left = set()
     for frame, dock in frames.values():
         frame.raise_()
@@ -180,7 +183,14 @@ def tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
                 qtbot.keyClick(table, Qt.Key.Key_Tab)
                 assert dock.window().focusWidget() is not table
                 left.add(type(table).__name__)
-    assert left == {"ClassTable", "ImageList", "ImageTable", "LabelList", "LabelTable"}
+    assert left == {
+        "ClassTable",
+        "ImageList",
+        "ImageTable",
+        "LabelList",
+        "LabelTable",
+        "TableView",
+    }
 
 
 def reached_by_tab(dock, qtbot):
